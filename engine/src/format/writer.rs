@@ -1,0 +1,1 @@
+//! Writing GGUF v3 files.

@@ -1,0 +1,3 @@
+//! The CPU reference: plain scalar code that defines what every operation means.
+
+pub mod order;

@@ -1,0 +1,3 @@
+//! The order of operations.
+
+pub mod elementary;

@@ -1,0 +1,6 @@
+//! Stub.
+
+/// Refusals.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum RunError {}
