@@ -53,7 +53,7 @@ impl<K: Into<ErrorKind>> From<K> for Error {
 }
 
 /// Shorthand for results of this crate.
-pub type Result<T> = std::result::Result<T, Error>;
+pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// Every way in which the engine refuses an input.
 #[derive(Debug, thiserror::Error)]
@@ -82,6 +82,9 @@ pub enum ErrorKind {
     /// The vocabulary or the merges cannot make a tokenizer.
     #[error(transparent)]
     Tokenizer(#[from] crate::format::TokenizerError),
+    /// Messages cannot be rendered.
+    #[error(transparent)]
+    Chat(#[from] crate::format::chat::ChatError),
     /// A forward call cannot be carried out.
     #[error(transparent)]
     Run(#[from] crate::session::RunError),
