@@ -1,0 +1,148 @@
+//! Hyper-connections: four residual streams, mixed before and after every sublayer.
+//!
+//! Promises: [`Mix::new`] computes input weights, output weights and the doubly normalised stream matrix
+//! of one token; [`Mix::reduce`] and [`Mix::expand`] apply them. The stream matrix is indexed source by
+//! destination: it is row-softmaxed over the destination and consumed by summing over the source.
+//! Everything is sequential in index order.
+
+use super::matmul;
+use super::norm;
+use super::order::{exp, fma, sigmoid};
+use crate::config::{Config, STREAMS};
+use crate::format::weights::{HyperConnection, HyperHead, Matrix};
+use crate::rows::Rows;
+
+/// Weights by which one token's streams are mixed around a sublayer.
+#[derive(Clone, Debug)]
+pub struct Mix {
+    input: [f32; STREAMS],
+    /// Weight of the sublayer's output in each stream.
+    pub output: [f32; STREAMS],
+    /// Stream matrix, source by destination.
+    pub streams: [[f32; STREAMS]; STREAMS],
+}
+
+/// Projections of the normalised streams by a mix matrix: `[n][rows of mix]`.
+fn project(streams: &Rows, mix: &Matrix, eps: f32) -> Rows {
+    let flat = streams.map(streams.width(), |row, out| {
+        out.copy_from_slice(row);
+        norm::plain(out, eps);
+    });
+    matmul::float(mix, &flat)
+}
+
+/// The mixes of all tokens of a call.
+#[must_use]
+pub fn mixes(streams: &Rows, weights: &HyperConnection, config: &Config) -> Vec<Mix> {
+    let projected = project(streams, &weights.mix, config.rms_eps);
+    projected.iter().map(|row| Mix::new(row, weights, config)).collect()
+}
+
+impl Mix {
+    fn new(projected: &[f32], weights: &HyperConnection, config: &Config) -> Self {
+        let logit = |index: usize, scale: usize| {
+            fma(projected[index], weights.scale[scale], weights.base[index])
+        };
+        let mut mix = Self {
+            input: [0.0; STREAMS],
+            output: [0.0; STREAMS],
+            streams: [[0.0; STREAMS]; STREAMS],
+        };
+        for i in 0..STREAMS {
+            mix.input[i] = sigmoid(logit(i, 0)) + config.hyper_eps;
+            mix.output[i] = 2.0 * sigmoid(logit(STREAMS + i, 1));
+            for j in 0..STREAMS {
+                mix.streams[i][j] = logit(2 * STREAMS + STREAMS * i + j, 2);
+            }
+        }
+        sinkhorn(&mut mix.streams, config.sinkhorn_iterations, config.hyper_eps);
+        mix
+    }
+
+    /// The input of a sublayer: `sum_h X[h] * input[h]`.
+    pub fn reduce(&self, streams: &[f32], out: &mut [f32]) {
+        weigh(streams, &self.input, out);
+    }
+
+    /// The streams after a sublayer: `X'[b] = y * output[b] + sum_a C[a][b] * X[a]`.
+    pub fn expand(&self, y: &[f32], streams: &[f32], out: &mut [f32]) {
+        let hidden = y.len();
+        for b in 0..STREAMS {
+            for d in 0..hidden {
+                // ORDER: the sublayer's output first, then the streams in index order.
+                let mut acc = y[d] * self.output[b];
+                for a in 0..STREAMS {
+                    acc = fma(self.streams[a][b], streams[a * hidden + d], acc);
+                }
+                out[b * hidden + d] = acc;
+            }
+        }
+    }
+}
+
+fn weigh(streams: &[f32], weights: &[f32; STREAMS], out: &mut [f32]) {
+    let hidden = out.len();
+    for (d, out) in out.iter_mut().enumerate() {
+        let mut acc = 0.0;
+        for h in 0..STREAMS {
+            acc = fma(streams[h * hidden + d], weights[h], acc);
+        }
+        *out = acc;
+    }
+}
+
+/// Softmax of each row plus `eps`, then alternating column and row normalisation, columns last.
+fn sinkhorn(c: &mut [[f32; STREAMS]; STREAMS], iterations: usize, eps: f32) {
+    for row in c.iter_mut() {
+        let max = row.iter().fold(f32::NEG_INFINITY, |max, x| max.max(*x));
+        let mut sum = 0.0;
+        for x in row.iter_mut() {
+            *x = exp(*x - max);
+            sum += *x;
+        }
+        for x in row.iter_mut() {
+            *x = *x / sum + eps;
+        }
+    }
+    normalise_columns(c, eps);
+    for _ in 1..iterations {
+        for row in c.iter_mut() {
+            let mut sum = 0.0;
+            for x in row.iter() {
+                sum += x;
+            }
+            for x in row.iter_mut() {
+                *x /= sum + eps;
+            }
+        }
+        normalise_columns(c, eps);
+    }
+}
+
+fn normalise_columns(c: &mut [[f32; STREAMS]; STREAMS], eps: f32) {
+    for j in 0..STREAMS {
+        let mut sum = 0.0;
+        for row in c.iter() {
+            sum += row[j];
+        }
+        for row in c.iter_mut() {
+            row[j] /= sum + eps;
+        }
+    }
+}
+
+/// The streams of all tokens reduced for the output.
+#[must_use]
+pub fn head(streams: &Rows, weights: &HyperHead, config: &Config) -> Rows {
+    let projected = project(streams, &weights.mix, config.rms_eps);
+    let mut out = Rows::zeros(streams.count(), config.hidden);
+    for token in 0..streams.count() {
+        let mut stream_weights = [0.0; STREAMS];
+        for (i, weight) in stream_weights.iter_mut().enumerate() {
+            let logit = fma(projected.row(token)[i], weights.scale, weights.base[i]);
+            *weight = sigmoid(logit) + config.hyper_eps;
+        }
+        weigh(streams.row(token), &stream_weights, out.row_mut(token));
+    }
+    out
+}

@@ -1,0 +1,54 @@
+//! The router: which experts a token uses, and with what weight.
+//!
+//! Promises: scores are `sqrt(softplus(logit))`; experts come in slot order, by score plus bias descending
+//! and index ascending among equals, or as the hash table lists them; weights are the unbiased scores of
+//! the chosen, normalised and scaled.
+
+use super::indexer;
+use super::order::softplus;
+use crate::config::Config;
+use crate::format::weights::Routing;
+use crate::profile::{Profile, RouterFloor};
+
+/// Smallest denominator of `RouterFloor::AtLeast`: 2^-14.
+const FLOOR: f32 = 1.0 / 16384.0;
+
+/// Experts of one token in slot order, and their weights.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Choice {
+    /// Expert indices.
+    pub experts: Vec<usize>,
+    /// Weight of each.
+    pub weights: Vec<f32>,
+}
+
+/// Chooses the experts of a token.
+#[must_use]
+pub fn route(
+    logits: &[f32],
+    token: u32,
+    routing: &Routing,
+    config: &Config,
+    profile: &Profile,
+) -> Choice {
+    let scores: Vec<f32> = logits.iter().map(|logit| softplus(*logit).sqrt()).collect();
+    let experts: Vec<usize> = match routing {
+        Routing::Bias(bias) => {
+            let biased: Vec<f32> = scores.iter().zip(bias).map(|(s, b)| s + b).collect();
+            indexer::best(&biased, config.experts_used)
+        }
+        Routing::Hash(table) => {
+            let start = token as usize * config.experts_used;
+            table[start..start + config.experts_used].iter().map(|e| *e as usize).collect()
+        }
+    };
+    // ORDER: slots in order.
+    let sum = experts.iter().fold(0.0_f32, |sum, expert| sum + scores[*expert]);
+    let denominator = match profile.router_floor {
+        RouterFloor::AtLeast => sum.max(FLOOR),
+        RouterFloor::Plus => sum + 1e-20,
+    };
+    let weights =
+        experts.iter().map(|expert| scores[*expert] / denominator * config.routed_scale).collect();
+    Choice { experts, weights }
+}
