@@ -1,0 +1,183 @@
+//! What `verify --tensor-equivalence` compares.
+//!
+//! Promises: every suite returns its checks whether it could run or not: ground truth that is absent is
+//! `not run` by name, never missing from the table. Cases run on several threads; the order of the
+//! table and every figure in it do not depend on that.
+
+mod ds4;
+mod gguf_tiny;
+mod goldens;
+mod hf_tiny;
+mod mtp_tiny;
+mod operations;
+mod plant;
+mod trained_tiny;
+
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use engine::session::{Forward, Keep};
+use engine::tap::Observer;
+use engine::{Model, Profile, Session};
+
+use crate::check::{Check, Question};
+
+pub use goldens::{GOLDEN_CASES, GoldenCase, streams_of};
+pub use plant::{CANARIES, Canary, Fault};
+
+/// Where things are and what to do to them.
+pub struct Setup {
+    /// The folder `fixtures` of the workspace.
+    pub fixtures: PathBuf,
+    /// The folder `golden` of the workspace.
+    pub golden: PathBuf,
+    /// Where new goldens wait.
+    pub pending: PathBuf,
+    /// Ground truth that is too bulky for the workspace, where there is any.
+    pub ground_truth: Option<PathBuf>,
+    /// Only cases whose name contains this.
+    pub case: Option<String>,
+    /// A fault to plant on purpose.
+    pub fault: Option<Fault>,
+    /// Threads that cases are spread over.
+    pub threads: usize,
+}
+
+/// Something that yields checks.
+pub struct Job<'a> {
+    /// The name that `--case` filters by.
+    pub name: String,
+    run: Box<dyn Fn() -> Vec<Check> + Send + Sync + 'a>,
+}
+
+impl<'a> Job<'a> {
+    fn new(name: impl Into<String>, run: impl Fn() -> Vec<Check> + Send + Sync + 'a) -> Self {
+        Self { name: name.into(), run: Box::new(run) }
+    }
+}
+
+/// Results of suites; problems in their preparation are text that names the file.
+pub(crate) type Prepared<T> = Result<T, String>;
+
+pub(crate) fn text(error: impl ToString) -> String {
+    error.to_string()
+}
+
+/// The jobs of `verify --tensor-equivalence`, longest first within a suite.
+#[must_use]
+pub fn tensor_equivalence(setup: &Setup) -> Vec<Job<'_>> {
+    let mut jobs = Vec::new();
+    jobs.extend(operations::jobs(setup));
+    jobs.extend(trained_tiny::jobs(setup));
+    jobs.extend(goldens::jobs(setup));
+    jobs.extend(hf_tiny::jobs(setup));
+    jobs.extend(mtp_tiny::jobs(setup));
+    jobs.extend(gguf_tiny::jobs(setup));
+    jobs.extend(ds4::jobs(setup));
+    if let Some(case) = &setup.case {
+        jobs.retain(|job| job.name.contains(case.as_str()));
+    }
+    jobs
+}
+
+/// Runs jobs over threads; `done` is told the name of each that ended. Checks come in the order of jobs.
+pub fn run(jobs: &[Job<'_>], threads: usize, done: &(dyn Fn(&str) + Sync)) -> Vec<Check> {
+    let checks = in_parallel(jobs, threads, &|job| {
+        let checks = (job.run)();
+        done(&job.name);
+        checks
+    });
+    checks.concat()
+}
+
+/// The result of `each` for every item, in the order of the items, computed on several threads.
+pub(crate) fn in_parallel<I: Sync, T: Send>(
+    items: &[I],
+    threads: usize,
+    each: &(dyn Fn(&I) -> T + Sync),
+) -> Vec<T> {
+    let next = AtomicUsize::new(0);
+    let results = Mutex::new(Vec::new());
+    std::thread::scope(|scope| {
+        for _ in 0..threads.max(1) {
+            scope.spawn(|| {
+                loop {
+                    let index = next.fetch_add(1, Ordering::Relaxed);
+                    let Some(item) = items.get(index) else { break };
+                    let result = each(item);
+                    results.lock().expect("nothing panics under the lock").push((index, result));
+                }
+            });
+        }
+    });
+    let mut results = results.into_inner().expect("nothing panics under the lock");
+    results.sort_by_key(|(index, _)| *index);
+    results.into_iter().map(|(_, result)| result).collect()
+}
+
+impl Setup {
+    /// Opens a model and plants the fault that is asked for, if it is one of models.
+    pub(crate) fn model(&self, path: &Path) -> Prepared<Model> {
+        let mut model = Model::open(path).map_err(text)?;
+        if let Some(fault) = self.fault {
+            fault.into_model(&mut model);
+        }
+        Ok(model)
+    }
+
+    /// Runs a whole sequence in one call; the fault that is asked for is planted if it is one of logits.
+    pub(crate) fn forward(
+        &self,
+        model: &Model,
+        profile: Profile,
+        tokens: &[u32],
+        observer: &mut dyn Observer,
+    ) -> Prepared<Forward> {
+        let mut session = Session::new(model, profile);
+        let mut forward = session.forward(tokens, Keep::All, observer).map_err(text)?;
+        if let Some(fault) = self.fault {
+            fault.into_logits(&mut forward.logits);
+        }
+        Ok(forward)
+    }
+
+    /// A file of the bulky ground truth, or why the check that needs it cannot run.
+    pub(crate) fn truth(&self, folder: &str) -> Result<PathBuf, String> {
+        let Some(root) = &self.ground_truth else {
+            return Err("ground truth is not here (see --ground-truth)".into());
+        };
+        let path = root.join(folder);
+        if path.is_dir() { Ok(path) } else { Err(format!("{} is not here", path.display())) }
+    }
+}
+
+/// One check whose preparation may fail.
+pub(crate) fn checked(question: Question, run: impl FnOnce() -> Prepared<Check>) -> Vec<Check> {
+    vec![run().unwrap_or_else(|problem| question.failed(problem))]
+}
+
+/// Token ids: a JSON array, or the arrays under these keys of a JSON object, one after the other.
+pub(crate) fn token_ids(path: &Path, keys: &[&str]) -> Prepared<Vec<u32>> {
+    let json = read_json(path)?;
+    let mut ids = Vec::new();
+    let arrays: Vec<Option<&serde_json::Value>> = if keys.is_empty() {
+        vec![Some(&json)]
+    } else {
+        keys.iter().map(|k| json.get(k)).collect()
+    };
+    for array in arrays {
+        ids.extend(ids_of(array).ok_or_else(|| format!("{}: not token ids", path.display()))?);
+    }
+    Ok(ids)
+}
+
+pub(crate) fn ids_of(json: Option<&serde_json::Value>) -> Option<Vec<u32>> {
+    let id = |id: &serde_json::Value| id.as_u64().and_then(|id| u32::try_from(id).ok());
+    json?.as_array()?.iter().map(id).collect()
+}
+
+pub(crate) fn read_json(path: &Path) -> Prepared<serde_json::Value> {
+    let text = std::fs::read_to_string(path).map_err(|e| format!("{}: {e}", path.display()))?;
+    serde_json::from_str(&text).map_err(|e| format!("{}: {e}", path.display()))
+}
