@@ -1,0 +1,142 @@
+//! `logits`: tokens through a model, logits to a file.
+
+use std::fs::File;
+use std::io::BufWriter;
+use std::path::Path;
+use std::process::ExitCode;
+
+use anyhow::{Context, Result, bail, ensure};
+use engine::mtp::{MtpSession, Pairing};
+use engine::rows::Rows;
+use engine::session::Keep;
+use engine::tap::Unobserved;
+use engine::{Model, MtpModel, Session, sampler};
+use npyz::WriterBuilder;
+
+use crate::flags::{Backend, Logits};
+use crate::progress;
+
+pub fn run(flags: &Logits) -> Result<ExitCode> {
+    let Backend::Reference = flags.backend;
+    let prompt = read_tokens(&flags.tokens)?;
+    let model = Model::open(&flags.model)?;
+    warn_unclaimed(&flags.model, &model.unclaimed);
+    let block = match &flags.mtp {
+        Some(path) => {
+            let block = MtpModel::open(path, &model.config)?;
+            warn_unclaimed(path, &block.unclaimed);
+            Some(block)
+        }
+        None => None,
+    };
+    let total = prompt.len() + flags.greedy as usize;
+    ensure!(
+        total <= model.config.context,
+        "{} tokens and --greedy {}: the context holds {}",
+        prompt.len(),
+        flags.greedy,
+        model.config.context
+    );
+    let mut out = Output::create(&flags.out, total, model.config.vocabulary)?;
+    let mut session = Session::new(&model, flags.profile);
+    let mut streams = Rows::empty(model.config.stream_dim());
+    let mut tokens = prompt.clone();
+    let bar = progress::bar(total as u64, "tokens");
+    let chunk = flags.chunk.map_or(prompt.len(), |chunk| chunk as usize);
+    let mut last = Vec::new();
+    let mut step = |tokens: &[u32], streams: &mut Rows, last: &mut Vec<f32>| -> Result<()> {
+        let forward = session.forward(tokens, Keep::All, &mut Unobserved)?;
+        forward.logits.iter().try_for_each(|row| out.row(row))?;
+        if block.is_some() {
+            forward.streams.iter().for_each(|row| streams.push(row));
+        }
+        *last = forward.logits.row(forward.logits.count() - 1).to_vec();
+        bar.inc(tokens.len() as u64);
+        Ok(())
+    };
+    for tokens in prompt.chunks(chunk) {
+        step(tokens, &mut streams, &mut last)?;
+    }
+    for _ in 0..flags.greedy {
+        let id = sampler::argmax(&last, tokens.len() - 1)?;
+        tokens.push(id);
+        step(&[id], &mut streams, &mut last)?;
+    }
+    bar.finish_and_clear();
+    out.finish()?;
+    if let Some(path) = &flags.tokens_out {
+        let text = serde_json::to_string(&tokens[prompt.len()..])?;
+        std::fs::write(path, text + "\n").with_context(|| path.display().to_string())?;
+    }
+    if let (Some(block), Some(path)) = (&block, &flags.mtp_out) {
+        let mut session = MtpSession::new(&model, block, flags.profile);
+        drafts(&mut session, &tokens, &streams, flags.mtp_pairing.into(), path)?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Runs the block over a whole sequence and writes its logits.
+fn drafts(
+    session: &mut MtpSession<'_>,
+    tokens: &[u32],
+    streams: &Rows,
+    pairing: Pairing,
+    path: &Path,
+) -> Result<()> {
+    let paired = pairing.tokens(tokens);
+    ensure!(!paired.is_empty(), "--mtp: one token has no next one to be paired with");
+    let output = session.forward(paired, &streams.slice(0..paired.len()), &mut Unobserved)?;
+    let mut out = Output::create(path, paired.len(), output.logits.width())?;
+    output.logits.iter().try_for_each(|row| out.row(row))?;
+    out.finish()
+}
+
+/// Reads a JSON array of token ids.
+pub fn read_tokens(path: &Path) -> Result<Vec<u32>> {
+    let text = std::fs::read_to_string(path).with_context(|| path.display().to_string())?;
+    let ids: Vec<u32> = serde_json::from_str(&text)
+        .with_context(|| format!("{}: not a JSON array of token ids", path.display()))?;
+    if ids.is_empty() {
+        bail!("{}: no token ids", path.display());
+    }
+    Ok(ids)
+}
+
+/// Says which tensors nothing reads.
+pub fn warn_unclaimed(path: &Path, names: &[String]) {
+    if !names.is_empty() {
+        eprintln!("warning: {}: tensors not read: {}", path.display(), names.join(", "));
+    }
+}
+
+/// An `.npy` file of rows, which gets its name when it is complete.
+struct Output<'a> {
+    path: &'a Path,
+    partial: std::path::PathBuf,
+    writer: npyz::NpyWriter<f32, BufWriter<File>>,
+}
+
+impl<'a> Output<'a> {
+    fn create(path: &'a Path, rows: usize, width: usize) -> Result<Self> {
+        let mut name = path.as_os_str().to_owned();
+        name.push(".partial");
+        let partial = std::path::PathBuf::from(name);
+        let file = File::create(&partial).with_context(|| partial.display().to_string())?;
+        let writer = npyz::WriteOptions::new()
+            .default_dtype()
+            .shape(&[rows as u64, width as u64])
+            .writer(BufWriter::new(file))
+            .begin_nd()?;
+        Ok(Self { path, partial, writer })
+    }
+
+    fn row(&mut self, row: &[f32]) -> Result<()> {
+        let written = self.writer.extend(row.iter().copied());
+        written.with_context(|| self.partial.display().to_string())
+    }
+
+    fn finish(self) -> Result<()> {
+        self.writer.finish()?;
+        std::fs::rename(&self.partial, self.path).with_context(|| self.path.display().to_string())
+    }
+}
