@@ -75,17 +75,18 @@ impl Golden {
             Err(error) => return Some(format!("no accepted golden: {}: {error}", path.display())),
         };
         let ours = self.lines();
-        let mut theirs = accepted.lines().filter(|line| !line.starts_with(REASON));
-        for (number, ours) in ours.iter().enumerate() {
+        let numbered = accepted.lines().enumerate().map(|(index, line)| (index + 1, line));
+        let mut theirs = numbered.filter(|(_, line)| !line.starts_with(REASON));
+        for ours in &ours {
             match theirs.next() {
-                Some(theirs) if theirs == ours => {}
-                Some(theirs) => {
-                    return Some(format!("line {}: {ours:?}, golden {theirs:?}", number + 1));
+                Some((_, theirs)) if theirs == ours => {}
+                Some((number, theirs)) => {
+                    return Some(format!("line {number}: {ours:?}, golden {theirs:?}"));
                 }
-                None => return Some(format!("golden ends before line {}: {ours:?}", number + 1)),
+                None => return Some(format!("golden ends before {ours:?}")),
             }
         }
-        theirs.next().map(|line| format!("golden goes on: {line:?}"))
+        theirs.next().map(|(number, line)| format!("golden goes on in line {number}: {line:?}"))
     }
 
     /// Puts this golden where it waits to be accepted.

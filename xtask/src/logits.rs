@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::io::BufWriter;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail, ensure};
@@ -109,34 +109,48 @@ pub fn warn_unclaimed(path: &Path, names: &[String]) {
     }
 }
 
-/// An `.npy` file of rows, which gets its name when it is complete.
+/// An `.npy` file of rows, which gets its name when it is complete and is removed when it never is.
 struct Output<'a> {
     path: &'a Path,
-    partial: std::path::PathBuf,
-    writer: npyz::NpyWriter<f32, BufWriter<File>>,
+    partial: PathBuf,
+    writer: Option<npyz::NpyWriter<f32, BufWriter<File>>>,
 }
 
 impl<'a> Output<'a> {
     fn create(path: &'a Path, rows: usize, width: usize) -> Result<Self> {
         let mut name = path.as_os_str().to_owned();
         name.push(".partial");
-        let partial = std::path::PathBuf::from(name);
+        let partial = PathBuf::from(name);
         let file = File::create(&partial).with_context(|| partial.display().to_string())?;
         let writer = npyz::WriteOptions::new()
             .default_dtype()
             .shape(&[rows as u64, width as u64])
             .writer(BufWriter::new(file))
             .begin_nd()?;
-        Ok(Self { path, partial, writer })
+        Ok(Self { path, partial, writer: Some(writer) })
     }
 
     fn row(&mut self, row: &[f32]) -> Result<()> {
-        let written = self.writer.extend(row.iter().copied());
+        let writer = self.writer.as_mut().expect("not finished yet");
+        let written = writer.extend(row.iter().copied());
         written.with_context(|| self.partial.display().to_string())
     }
 
-    fn finish(self) -> Result<()> {
-        self.writer.finish()?;
-        std::fs::rename(&self.partial, self.path).with_context(|| self.path.display().to_string())
+    fn finish(mut self) -> Result<()> {
+        if let Some(writer) = self.writer.take() {
+            writer.finish().with_context(|| self.partial.display().to_string())?;
+            std::fs::rename(&self.partial, self.path)
+                .with_context(|| self.path.display().to_string())?;
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Output<'_> {
+    fn drop(&mut self) {
+        if self.writer.take().is_some() {
+            // The error that kept the file from being finished is the one reported.
+            let _ = std::fs::remove_file(&self.partial);
+        }
     }
 }

@@ -1,0 +1,175 @@
+//! The command line as a user meets it: exit codes, named errors, files written.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+fn fixtures() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../fixtures")
+}
+
+fn xtask(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_xtask")).args(arguments).output().unwrap()
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).unwrap()
+}
+
+const VERIFY: [&str; 3] = ["verify", "--tensor-equivalence", "--case"];
+
+fn verify(case: &str, more: &[&str]) -> (Option<i32>, String) {
+    let output = xtask(&[&VERIFY[..], &[case], more].concat());
+    (output.status.code(), text(&output.stdout))
+}
+
+#[test]
+fn an_equal_case_is_0_and_its_table_counts_what_was_compared() {
+    let (code, out) = verify("golden/trained-tiny/code", &[]);
+    assert_eq!(code, Some(0), "{out}");
+    assert!(out.contains("1 equal, 0 different, 0 not run; 648 tensors, 601344 elements"), "{out}");
+    assert!(out.contains("verdict: equal"));
+}
+
+#[test]
+fn a_planted_bit_is_1_and_says_how_to_repeat_it() {
+    let (code, out) = verify("golden/trained-tiny/code", &["--plant", "logit-bit"]);
+    assert_eq!(code, Some(1), "{out}");
+    assert!(
+        out.contains("DIFFERENT trained-tiny/code ds4: line 10: \"logits of the prompt"),
+        "{out}"
+    );
+    let repeat = "repeat: cargo xtask verify --tensor-equivalence --case golden/trained-tiny/code \
+                  --plant logit-bit";
+    assert!(out.contains(repeat), "{out}");
+}
+
+/// B93: a filter that matches nothing must not pass.
+#[test]
+fn nothing_compared_is_3() {
+    let (code, out) = verify("no-such-case", &[]);
+    assert_eq!(code, Some(3));
+    assert!(out.contains("NOTHING WAS COMPARED") && out.contains("0 tensors, 0 elements"), "{out}");
+}
+
+/// B91: ground truth that is not here must read `not run`, and alone is no success.
+#[test]
+fn absent_ground_truth_is_not_run_and_never_green() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().to_str().unwrap();
+    let (code, out) = verify("hf-tiny", &["--ground-truth", path]);
+    assert_eq!(code, Some(3), "{out}");
+    assert!(out.contains("0 equal, 0 different, 4 not run"), "{out}");
+    assert!(out.contains("is not here"), "{out}");
+    let (code, out) = verify("code", &["--ground-truth", path]);
+    assert_eq!(code, Some(0), "{out}");
+}
+
+#[test]
+fn bad_usage_and_bad_files_are_2_and_name_the_fault() {
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("logits.npy");
+    let tokens = folder.path().join("tokens.json");
+    fs::write(&tokens, "[1, 2, 3]").unwrap();
+    let model = fixtures().join("models/trained-tiny/model.gguf");
+    let hostile = fixtures().join("hostile/version-2.gguf");
+    let logits = |model: &Path, tokens: &Path, more: &[&str]| {
+        let paths = [model, tokens, &out].map(|path| path.to_str().unwrap().to_owned());
+        let arguments = ["logits", "--model", &paths[0], "--tokens", &paths[1], "--out", &paths[2]];
+        let output = xtask(&[&arguments[..], more].concat());
+        let names: Vec<_> =
+            fs::read_dir(folder.path()).unwrap().map(|e| e.unwrap().path()).collect();
+        assert_eq!(names, [tokens.to_path_buf()], "no output file beside an error");
+        (output.status.code(), text(&output.stderr))
+    };
+    let refused = |model: &Path, tokens: &Path, more: &[&str], words: &[&str]| {
+        let (code, error) = logits(model, tokens, more);
+        assert_eq!(code, Some(2), "{error}");
+        assert!(words.iter().all(|word| error.contains(word)), "{words:?}: {error}");
+    };
+    refused(&hostile, &tokens, &[], &["version-2.gguf", "version", "2"]);
+    refused(&folder.path().join("absent.gguf"), &tokens, &[], &["absent.gguf"]);
+    refused(&model, &tokens, &["--profile", "fast"], &["fast", "ds4, float, qat"]);
+    refused(&model, &tokens, &["--chunk", "0"], &["--chunk"]);
+    refused(&model, &tokens, &["--backend", "cuda"], &["cuda", "reference"]);
+    for (text, words) in [
+        ("[]", "no token ids"),
+        ("{}", "not a JSON array of token ids"),
+        ("[1, -2]", "not a JSON array of token ids"),
+        ("[1, 1024]", "token 1 = 1024: the vocabulary has 1024"),
+    ] {
+        fs::write(&tokens, text).unwrap();
+        refused(&model, &tokens, &[], &[words]);
+    }
+    assert_eq!(xtask(&["verify"]).status.code(), Some(2));
+    assert_eq!(xtask(&["verify", "--tensor-equivalence", "--plant", "x"]).status.code(), Some(2));
+    assert_eq!(xtask(&["golden", "accept", "no/such", "--reason", "x"]).status.code(), Some(2));
+}
+
+#[test]
+fn logits_have_the_same_bytes_for_every_chunk_and_go_on_greedily() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    let models = fixtures().join("models/trained-tiny");
+    let (model, mtp) = (models.join("model.gguf"), models.join("mtp.gguf"));
+    let (model, mtp) = (model.to_str().unwrap(), mtp.to_str().unwrap());
+    fs::write(path("t.json"), "[0, 324, 295, 583, 452, 362, 328, 413]").unwrap();
+    for chunk in ["8", "3", "1"] {
+        let output = xtask(
+            &[
+                &["logits", "--model", model, "--mtp", mtp, "--tokens", &path("t.json")][..],
+                &[
+                    "--chunk",
+                    chunk,
+                    "--greedy",
+                    "5",
+                    "--tokens-out",
+                    &path(&format!("{chunk}.json")),
+                ],
+                &[
+                    "--out",
+                    &path(&format!("{chunk}.npy")),
+                    "--mtp-out",
+                    &path(&format!("{chunk}.d")),
+                ],
+            ]
+            .concat(),
+        );
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        assert!(output.stdout.is_empty() && output.stderr.is_empty(), "quiet in a pipe");
+    }
+    for suffix in ["npy", "json", "d"] {
+        let read = |chunk: &str| fs::read(path(&format!("{chunk}.{suffix}"))).unwrap();
+        assert!(read("8") == read("3") && read("8") == read("1"), "{suffix}");
+    }
+    let file = npyz::NpyFile::new(fs::File::open(path("8.npy")).unwrap()).unwrap();
+    assert_eq!(file.shape(), [13, 1024]);
+    let logits: Vec<f32> = file.into_vec().unwrap();
+    let ids: Vec<u32> = serde_json::from_str(&fs::read_to_string(path("8.json")).unwrap()).unwrap();
+    assert_eq!(ids.len(), 5);
+    for (row, id) in ids.iter().enumerate() {
+        let row = &logits[(7 + row) * 1024..(8 + row) * 1024];
+        assert!(row.iter().all(|logit| *logit <= row[*id as usize]), "a greedy choice");
+    }
+    let drafts = npyz::NpyFile::new(fs::File::open(path("8.d")).unwrap()).unwrap();
+    assert_eq!(drafts.shape(), [12, 1024]);
+}
+
+#[test]
+fn inspect_shows_metadata_tensors_and_hyper_parameters() {
+    let model = fixtures().join("models/tiny/model.gguf");
+    let output = xtask(&["inspect", model.to_str().unwrap()]);
+    let out = text(&output.stdout);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    for words in [
+        "deepseek4.attention.compress_ratios = [4] 0, 4, 128, 4",
+        "blk.2.ffn_down_exps.weight",
+        "IQ2_XXS: 8 tensors, 1622016 bytes",
+        "hidden: 256",
+        "every tensor has a role",
+    ] {
+        assert!(out.contains(words), "{words}: {out}");
+    }
+    let hostile = fixtures().join("hostile/overlap-inside.gguf");
+    assert_eq!(xtask(&["inspect", hostile.to_str().unwrap()]).status.code(), Some(2));
+}
