@@ -180,3 +180,56 @@ fn the_second_shape_runs_with_its_mtp_block() {
     let output = drafts.forward(&tokens[1..], &streams, &mut engine::tap::Unobserved).unwrap();
     assert_eq!(output.logits.count(), 59);
 }
+
+#[test]
+fn layers_that_share_bytes_make_a_smaller_file_that_opens_and_runs() {
+    let folder = tempfile::tempdir().unwrap();
+    let (whole, shared) = (folder.path().join("whole.gguf"), folder.path().join("shared.gguf"));
+    let mtp = folder.path().join("mtp.gguf");
+    let shape = Shape { ratios: vec![0, 4, 128, 4, 128, 4], ..Shape::tiny() };
+    let synth = |out: &Path, alias_layers: Option<usize>, overwrite: bool| {
+        let mtp_out = Some(mtp.as_path());
+        let synth = fixtures::Synth { shape: &shape, out, mtp_out, alias_layers, overwrite };
+        fixtures::synth(&synth, &|_, _| {})
+    };
+    synth(&whole, None, false).unwrap();
+    let exists = synth(&whole, None, false).unwrap_err().to_string();
+    assert!(exists.contains("whole.gguf") && exists.contains("there already"), "{exists}");
+    synth(&shared, Some(2), true).unwrap();
+    let length = |path: &Path| fs::metadata(path).unwrap().len();
+    assert!(length(&shared) < length(&whole) * 2 / 3);
+    let model = Model::open(&shared).unwrap();
+    assert!(model.unclaimed.is_empty());
+    let first = |layer: usize| model.weights.layers[layer].q_a.row(0).as_ptr();
+    // Even layers share with layer 0 what it has, odd ones with layer 1.
+    assert!(first(4) == first(0) && first(5) == first(1) && first(0) != first(1));
+    let mut session = Session::new(&model, Profile::DS4);
+    session.forward(&[1, 2, 3, 4, 5], Keep::All, &mut engine::tap::Unobserved).unwrap();
+    let names: std::collections::BTreeSet<_> =
+        fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert_eq!(names.len(), 3, "no partial file is left: {names:?}");
+}
+
+/// Tensors larger than the chunk in which they are made, and of exactly its length, come out whole.
+#[test]
+fn tensors_of_any_length_come_out_whole() {
+    for rows in [2047, 2048, 2049, 5000] {
+        let dims = vec![1024, rows];
+        for (dtype, role) in [
+            (engine::tensor::DType::F16, oracle::fixtures::recipe::Role::Embedding),
+            (engine::tensor::DType::Q8_0, oracle::fixtures::recipe::Role::Output),
+        ] {
+            let dims = dims.clone();
+            let planned = Planned { name: "x".into(), dtype, dims, role, layer: None };
+            let (mut parts, mut total) = (0, 0);
+            fixtures::fill(&planned, &Shape::tiny(), &mut |bytes| {
+                assert!(!bytes.is_empty());
+                (parts, total) = (parts + 1, total + bytes.len());
+                Ok::<(), ()>(())
+            })
+            .unwrap();
+            assert_eq!(total, planned.bytes());
+            assert!(parts >= 1);
+        }
+    }
+}
