@@ -191,3 +191,36 @@ pub fn table(
 pub fn without_effect(effects: &[Effect]) -> Vec<&str> {
     effects.iter().filter(|e| e.positions == 0.0).map(|e| e.tensor.as_str()).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_tensor_that_moves_nothing_is_named_and_one_bit_is_enough_to_move() {
+        let bytes = Bytes::owned(vec![0; 4]);
+        let tensor = Tensor::new("dead.weight", DType::F32, vec![1], bytes).unwrap();
+        let mut before = Rows::zeros(3, 2);
+        before.row_mut(1).copy_from_slice(&[1.0, 2.0]);
+        let dead = effect(&tensor, &before, &before);
+        assert_eq!(without_effect(&[dead]), ["dead.weight"]);
+        let mut after = before.clone();
+        after.row_mut(1)[1] = 2.0_f32.next_up();
+        let live = effect(&tensor, &before, &after);
+        assert!(without_effect(std::slice::from_ref(&live)).is_empty());
+        assert!(live.largest > 0.0 && (live.positions - 1.0 / 3.0).abs() < 1e-12);
+    }
+
+    #[test]
+    fn every_kind_of_tensor_is_changed_and_keeps_its_length() {
+        for dtype in DType::ALL {
+            let dims = vec![dtype.block_elements() * 4, 2];
+            let length = dtype.tensor_bytes(&dims).unwrap();
+            let bytes: Vec<u8> = (0..length).map(|i| 0x3c + (i % 7) as u8).collect();
+            let tensor = Tensor::new("x", dtype, dims, Bytes::owned(bytes.clone())).unwrap();
+            let other = changed(&tensor);
+            assert_eq!(other.bytes().len(), length, "{}", dtype.name());
+            assert_ne!(other.bytes().to_vec(), bytes, "{}", dtype.name());
+        }
+    }
+}

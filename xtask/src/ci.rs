@@ -21,7 +21,7 @@ enum Step {
 }
 
 pub fn run() -> Result<ExitCode> {
-    let steps: [Named; 7] = [
+    let steps: [Named; 8] = [
         ("fmt", || cargo(&["fmt", "--all", "--check"])),
         ("tidy", || {
             let breaches = tidy::breaches(&workspace::root())?;
@@ -32,6 +32,7 @@ pub fn run() -> Result<ExitCode> {
         ("fixtures check", || xtask(&["fixtures", "check"])),
         ("verify --tensor-equivalence", || xtask(&["verify", "--tensor-equivalence"])),
         ("canaries", canaries),
+        ("sensitivity", || xtask(&["sensitivity", "--quiet"])),
     ];
     let (mut passed, mut failed, mut not_run) = (0, 0, 0);
     for (name, step) in steps {

@@ -205,6 +205,9 @@ pub struct Sensitivity {
     /// Where to write the table (.tsv).
     #[arg(long, value_name = "FILE")]
     pub out: Option<PathBuf>,
+    /// Only the verdict.
+    #[arg(long, conflicts_with = "out")]
+    pub quiet: bool,
 }
 
 #[derive(Args, Debug)]

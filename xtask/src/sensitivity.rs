@@ -49,6 +49,7 @@ pub fn run(flags: &Sensitivity) -> Result<ExitCode> {
         Some(path) => {
             std::fs::write(path, table).with_context(|| path.display().to_string())?;
         }
+        None if flags.quiet => {}
         None => print!("{table}"),
     }
     let dead = sensitivity::without_effect(&effects);
