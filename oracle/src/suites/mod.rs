@@ -13,6 +13,7 @@ mod operations;
 mod plant;
 mod trained_tiny;
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -21,7 +22,7 @@ use engine::session::{Forward, Keep};
 use engine::tap::Observer;
 use engine::{Model, Profile, Session};
 
-use crate::check::{Check, Question};
+use crate::check::{Check, Lane, Question};
 
 pub use goldens::{GOLDEN_CASES, GoldenCase, streams_of};
 pub use plant::{CANARIES, Canary, Fault};
@@ -84,7 +85,11 @@ pub fn tensor_equivalence(setup: &Setup) -> Vec<Job<'_>> {
 /// Runs jobs over threads; `done` is told the name of each that ended. Checks come in the order of jobs.
 pub fn run(jobs: &[Job<'_>], threads: usize, done: &(dyn Fn(&str) + Sync)) -> Vec<Check> {
     let checks = in_parallel(jobs, threads, &|job| {
-        let checks = (job.run)();
+        // A case that panics, say on ground truth of another shape, is red and takes no other with it.
+        let checks = catch_unwind(AssertUnwindSafe(|| (job.run)())).unwrap_or_else(|_| {
+            let question = Question::new(job.name.clone(), "", Lane::Bits, "runs to its end");
+            vec![question.failed("panicked; the message is on standard error")]
+        });
         done(&job.name);
         checks
     });
@@ -180,4 +185,28 @@ pub(crate) fn ids_of(json: Option<&serde_json::Value>) -> Option<Vec<u32>> {
 pub(crate) fn read_json(path: &Path) -> Prepared<serde_json::Value> {
     let text = std::fs::read_to_string(path).map_err(|e| format!("{}: {e}", path.display()))?;
     serde_json::from_str(&text).map_err(|e| format!("{}: {e}", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::check::{Outcome, Verdict};
+
+    #[test]
+    fn a_case_that_panics_is_red_and_the_others_still_run() {
+        let equal = || {
+            let mut tally = crate::check::Tally::new();
+            tally.choices("x", &[1], &[1]);
+            vec![tally.finish(Question::new("fine", "itself", Lane::Choice, "equal"))]
+        };
+        let jobs = [
+            Job::new("fine", equal),
+            Job::new("broken", || panic!("as if ground truth had another shape")),
+            Job::new("fine too", equal),
+        ];
+        let checks = run(&jobs, 2, &|_| {});
+        let red: Vec<bool> = checks.iter().map(|check| check.outcome != Outcome::Equal).collect();
+        assert_eq!(red, [false, true, false]);
+        assert_eq!(Verdict::of(&checks), Verdict::Different);
+    }
 }
