@@ -18,6 +18,7 @@ use crate::progress;
 
 pub fn run(flags: &Logits) -> Result<ExitCode> {
     let Backend::Reference = flags.backend;
+    refuse_overwriting(flags)?;
     let prompt = read_tokens(&flags.tokens)?;
     let model = Model::open(&flags.model)?;
     warn_unclaimed(&flags.model, &model.unclaimed);
@@ -73,6 +74,24 @@ pub fn run(flags: &Logits) -> Result<ExitCode> {
         drafts(&mut session, &tokens, &streams, flags.mtp_pairing.into(), path)?;
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Refuses an output that is one of the inputs or another output: a mapped model must not change.
+fn refuse_overwriting(flags: &Logits) -> Result<()> {
+    let inputs = [Some(&flags.model), flags.mtp.as_ref(), Some(&flags.tokens)];
+    let outputs = [
+        ("--out", Some(&flags.out)),
+        ("--mtp-out", flags.mtp_out.as_ref()),
+        ("--tokens-out", flags.tokens_out.as_ref()),
+    ];
+    let place = |path: &PathBuf| path.canonicalize().unwrap_or_else(|_| path.clone());
+    let mut taken: Vec<PathBuf> = inputs.into_iter().flatten().map(place).collect();
+    for (name, path) in outputs {
+        let Some(path) = path else { continue };
+        ensure!(!taken.contains(&place(path)), "{name} {}: is in use already", path.display());
+        taken.push(place(path));
+    }
+    Ok(())
 }
 
 /// Runs the block over a whole sequence and writes its logits.

@@ -101,6 +101,17 @@ fn bad_usage_and_bad_files_are_2_and_name_the_fault() {
         fs::write(&tokens, text).unwrap();
         refused(&model, &tokens, &[], &[words]);
     }
+    fs::write(&tokens, "[1, 2, 3]").unwrap();
+    let copy = folder.path().join("model.gguf");
+    fs::copy(&model, &copy).unwrap();
+    let [copy, tokens] = [&copy, &tokens].map(|path| path.to_str().unwrap());
+    for output in [copy, tokens] {
+        let before = fs::read(output).unwrap();
+        let run = xtask(&["logits", "--model", copy, "--tokens", tokens, "--out", output]);
+        assert_eq!(run.status.code(), Some(2));
+        assert!(text(&run.stderr).contains("is in use already"), "{}", text(&run.stderr));
+        assert!(fs::read(output).unwrap() == before, "an input is never overwritten");
+    }
     assert_eq!(xtask(&["verify"]).status.code(), Some(2));
     assert_eq!(xtask(&["verify", "--tensor-equivalence", "--plant", "x"]).status.code(), Some(2));
     assert_eq!(xtask(&["golden", "accept", "no/such", "--reason", "x"]).status.code(), Some(2));

@@ -6,6 +6,8 @@ use engine::tensor::DType;
 
 use super::{Job, Prepared, Setup, checked, text};
 use crate::check::{Check, Lane, Question, Tally};
+use crate::digest;
+use crate::fixtures::Manifest;
 use crate::npy::{Array, Npz, read_npy};
 
 const BLOCKS: &str = "gguf 0.19.0 and ggml (quant-blocks)";
@@ -30,6 +32,11 @@ pub(super) fn jobs(setup: &Setup) -> Vec<Job<'_>> {
             })
         })
         .collect();
+    jobs.push(Job::new("fixtures/files", || {
+        let question =
+            Question::new("fixtures", "MANIFEST.toml", Lane::Bits, "sha256 of each file");
+        checked(question.clone(), || files(setup, question))
+    }));
     jobs.push(Job::new("operations/encode-q8_0", || {
         let question = Question::new("encode Q8_0", BLOCKS, Lane::Bits, "bytes");
         checked(question.clone(), || encode_q8_0(setup, question))
@@ -46,6 +53,18 @@ pub(super) fn jobs(setup: &Setup) -> Vec<Job<'_>> {
         }));
     }
     jobs
+}
+
+/// Every listed file is there and unchanged: what the other cases rest on.
+fn files(setup: &Setup, question: Question) -> Prepared<Check> {
+    let manifest = Manifest::read(&setup.fixtures).map_err(text)?;
+    let mut tally = Tally::new();
+    for entry in manifest.entries() {
+        let sha256 = digest::of_file(&setup.fixtures.join(&entry.path)).map_err(text)?;
+        tally.require(sha256 == entry.sha256, || format!("{}: sha256 {sha256}", entry.path));
+        tally.count(1, usize::try_from(entry.bytes).unwrap_or(0));
+    }
+    Ok(tally.finish(question))
 }
 
 fn blocks(setup: &Setup, name: &str) -> Prepared<Array> {
