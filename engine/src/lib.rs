@@ -10,11 +10,15 @@
 //! 2. `config`, `format::weights`, `model` - what the engine may rely on;
 //! 3. `profile` - what differs between published implementations of the same model;
 //! 4. `reference` - what every operation means, `reference::order` first: it is the numerics contract;
-//! 5. `session`, `mtp`, `sampler`, `tap` - running it and looking inside.
+//! 5. `backend`, `forward`, `state` - the contract of those who compute, and the sequence they follow;
+//! 6. `session`, `mtp`, `sampler`, `tap` - running it and looking inside.
 
+pub mod backend;
 pub mod config;
+pub mod decode;
 pub mod error;
 pub mod format;
+pub mod forward;
 pub mod model;
 pub mod mtp;
 pub mod profile;
@@ -22,6 +26,7 @@ pub mod reference;
 pub mod rows;
 pub mod sampler;
 pub mod session;
+pub mod state;
 pub mod tap;
 pub mod tensor;
 

@@ -5,14 +5,14 @@
 //! the streams after token `s` is rotated as position `s` whatever token it is paired with, so a chained
 //! draft follows at `s + 1`.
 
+use crate::backend::{Backend, Call};
+use crate::config::Compression;
 use crate::error::Result;
+use crate::forward::{self, Head};
 use crate::model::{Model, MtpModel};
 use crate::profile::Profile;
-use crate::reference::layer::Call;
-use crate::reference::mtp::{self, MtpOutput};
-use crate::reference::state::LayerState;
-use crate::rows::Rows;
-use crate::session::{Progress, RunError};
+use crate::reference::Reference;
+use crate::session::{Forward, Keep, Progress, RunError};
 use crate::tap::{Observer, Place, Taps};
 
 /// Which token the streams after a token are paired with.
@@ -38,21 +38,43 @@ impl Pairing {
 }
 
 /// The block's side of a sequence in progress.
-#[derive(Clone)]
-pub struct MtpSession<'m> {
+pub struct MtpSession<'m, B: Backend = Reference> {
     model: &'m Model,
     block: &'m MtpModel,
+    backend: &'m B,
     profile: Profile,
-    state: LayerState,
+    state: B::State,
     progress: Progress,
 }
 
+impl<B: Backend> Clone for MtpSession<'_, B> {
+    fn clone(&self) -> Self {
+        Self { state: self.state.clone(), progress: self.progress.clone(), ..*self }
+    }
+}
+
 impl<'m> MtpSession<'m> {
-    /// A sequence without rows.
+    /// A sequence without rows, run by the reference.
     #[must_use]
     pub fn new(model: &'m Model, block: &'m MtpModel, profile: Profile) -> Self {
-        let state = LayerState::new(&model.config, crate::config::Compression::None);
-        Self { model, block, profile, state, progress: Progress::default() }
+        Self::on(&Reference, model, block, profile).expect("a state without rows")
+    }
+}
+
+impl<'m, B: Backend> MtpSession<'m, B> {
+    /// A sequence without rows, run by `backend`.
+    ///
+    /// # Errors
+    /// When the backend has no room for its state.
+    pub fn on(
+        backend: &'m B,
+        model: &'m Model,
+        block: &'m MtpModel,
+        profile: Profile,
+    ) -> Result<Self> {
+        let state = backend.state(&model.config, Compression::None, None)?;
+        let progress = Progress::new(model.config.context);
+        Ok(Self { model, block, backend, profile, state, progress })
     }
 
     /// Rows in.
@@ -61,32 +83,32 @@ impl<'m> MtpSession<'m> {
         self.progress.length()
     }
 
-    /// Runs rows of `streams`, each paired with one of `tokens`.
+    /// Runs rows of `streams`, each paired with one of `tokens`. The streams returned are the input of a
+    /// chained draft.
     ///
     /// # Errors
     /// As for [`crate::session::Session::forward`], and when rows and tokens differ in number.
     pub fn forward(
         &mut self,
         tokens: &[u32],
-        streams: &Rows,
+        streams: &B::Rows,
+        keep: Keep,
         observer: &mut dyn Observer,
-    ) -> Result<MtpOutput> {
-        if streams.count() != tokens.len() {
-            let (streams, tokens) = (streams.count(), tokens.len());
-            return Err(RunError::Pairs { streams, tokens }.into());
+    ) -> Result<Forward<B::Rows>> {
+        let count = self.backend.count(streams);
+        if count != tokens.len() {
+            return Err(RunError::Pairs { streams: count, tokens: tokens.len() }.into());
         }
         self.progress.begin(tokens, self.model)?;
-        let call = Call {
-            config: &self.model.config,
-            profile: &self.profile,
-            tokens,
-            start: self.length(),
-        };
+        let call = Call::new(&self.model.config, &self.profile, tokens, self.progress.length());
         let mut taps = Taps::new(observer, Place::Mtp);
         let (main, block) = (&self.model.weights, &self.block.weights);
-        let output = mtp::forward(&call, main, block, streams, &mut self.state, &mut taps)?;
+        let state = &mut self.state;
+        let streams = forward::mtp(self.backend, &call, main, block, streams, state, &mut taps)?;
+        let head = Head { hyper: &block.head, norm: &block.norm, output: &main.output };
+        let logits = forward::logits(self.backend, &call, keep, &streams, &head, &mut taps)?;
         self.progress.commit(tokens.len());
-        Ok(output)
+        Ok(Forward { logits, streams })
     }
 
     /// Goes back to the first `length` rows.
@@ -95,12 +117,12 @@ impl<'m> MtpSession<'m> {
     /// As for [`crate::session::Session::rollback`].
     pub fn rollback(&mut self, length: usize) -> Result<()> {
         self.progress.rollback(length)?;
-        self.state.truncate(length);
+        self.backend.truncate(&mut self.state, length);
         Ok(())
     }
 
     /// Shows every row that a later one can read: kind, position, values.
     pub fn visit_state(&self, visit: &mut dyn FnMut(&'static str, usize, &[f32])) {
-        self.state.visit(self.length(), visit);
+        self.backend.visit(&self.state, self.length(), visit);
     }
 }

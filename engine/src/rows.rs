@@ -40,6 +40,11 @@ impl Rows {
         &self.values
     }
 
+    /// All values, row after row, to be written.
+    pub fn values_mut(&mut self) -> &mut [f32] {
+        &mut self.values
+    }
+
     /// Row `index`.
     #[must_use]
     pub fn row(&self, index: usize) -> &[f32] {
@@ -54,6 +59,15 @@ impl Rows {
     /// The rows in order.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = &[f32]> {
         self.values.chunks_exact(self.width)
+    }
+
+    /// Takes room for `count` rows in all.
+    ///
+    /// # Errors
+    /// When there is no such room.
+    pub fn reserve(&mut self, count: usize) -> Result<(), std::collections::TryReserveError> {
+        let more = (count * self.width).saturating_sub(self.values.len());
+        self.values.try_reserve_exact(more)
     }
 
     /// Adds a row at the end.

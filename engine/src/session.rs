@@ -1,17 +1,21 @@
 //! A sequence in progress: its state, forward calls and rollback.
 //!
 //! Promises: [`Session::forward`] takes any number of tokens and leaves the state that one token at a time
-//! would leave; [`Session::rollback`] leaves the state that never having gone there would leave. A
-//! session whose forward call failed refuses further use.
-//! Leaves the meaning of a layer to `reference`.
+//! would leave; [`Session::rollback`] leaves the state that never having gone there would leave; a clone
+//! is a snapshot. A session whose forward call failed refuses further use. What a state will take is
+//! known before it is made ([`plan`]).
+//! Leaves the sequence of a layer to `forward`, its arithmetic to a backend. One sequence a call.
 
+use crate::backend::{Backend, Call};
+use crate::config::Config;
 use crate::error::Result;
+use crate::forward::{self, Head};
 use crate::model::Model;
 use crate::profile::Profile;
-use crate::reference::layer::{self, Call};
-use crate::reference::state::{LayerState, ROLLBACK_MAX, StateVisitor};
+use crate::reference::Reference;
 use crate::rows::Rows;
-use crate::tap::{Observer, Place, Site, Tap, Taps};
+use crate::state::{LayerState, ROLLBACK_MAX, StateVisitor};
+use crate::tap::{Observer, Place, Site, Taps};
 
 /// Refusals of a forward call or of a rollback.
 #[derive(Debug, thiserror::Error)]
@@ -74,28 +78,50 @@ pub enum RunError {
     /// A row to choose a token from is empty.
     #[error("logits: no entries")]
     NoLogits,
+    /// A state would take more than it may.
+    #[error("state of {context} tokens: {bytes} bytes, budget {budget} bytes")]
+    Budget {
+        /// Tokens to hold.
+        context: usize,
+        /// Bytes that takes.
+        bytes: u64,
+        /// Bytes allowed.
+        budget: u64,
+    },
+    /// There is no memory for a state.
+    #[error("state of a layer: no memory for {bytes} bytes")]
+    OutOfMemory {
+        /// Bytes asked for.
+        bytes: u64,
+    },
     /// An earlier forward call of this session failed.
     #[error("session: an earlier forward call failed, its state is not usable")]
     Failed,
 }
 
 /// How far a sequence is, and how far back it can go.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub(crate) struct Progress {
     length: usize,
     /// One past the highest position ever written.
     written: usize,
+    context: usize,
     failed: bool,
 }
 
 impl Progress {
+    /// At the start of a sequence of at most `context` tokens.
+    pub(crate) fn new(context: usize) -> Self {
+        Self { length: 0, written: 0, context, failed: false }
+    }
+
     pub(crate) fn length(&self) -> usize {
         self.length
     }
 
     /// Checks a call; until [`Progress::commit`] the session counts as failed.
     pub(crate) fn begin(&mut self, tokens: &[u32], model: &Model) -> Result<(), RunError> {
-        let (context, vocabulary) = (model.config.context, model.config.vocabulary);
+        let (context, vocabulary) = (self.context, model.config.vocabulary);
         if self.failed {
             return Err(RunError::Failed);
         }
@@ -119,6 +145,10 @@ impl Progress {
         self.failed = false;
     }
 
+    pub(crate) fn room(&self) -> usize {
+        self.context - self.length
+    }
+
     pub(crate) fn rollback(&mut self, target: usize) -> Result<(), RunError> {
         if self.failed {
             return Err(RunError::Failed);
@@ -139,41 +169,155 @@ pub enum Keep {
     All,
     /// Those after the last token.
     Last,
+    /// None.
+    Nothing,
 }
 
 /// What a forward call returns.
-pub struct Forward {
-    /// Logits, `[n or 1][vocabulary]`.
-    pub logits: Rows,
+pub struct Forward<R = Rows> {
+    /// Logits, `[n, 1 or 0][vocabulary]`.
+    pub logits: R,
     /// Streams after the last layer, `[n][4 * hidden]`.
-    pub streams: Rows,
+    pub streams: R,
 }
 
 /// Receives layer, kind, position (or index of a compressed row) and values of a live row.
 pub type LayerVisitor<'a> = dyn FnMut(usize, &'static str, usize, &[f32]) + 'a;
 
+/// Bytes that the state of a sequence of `context` tokens takes.
+#[must_use]
+pub fn plan(config: &Config, context: usize) -> u64 {
+    config.layers.iter().fold(0, |sum, layer| sum + LayerState::plan(config, *layer, context))
+}
+
+/// How long a sequence may become and what its state may take.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// Tokens at most; room for them is taken at the start.
+    pub context: usize,
+    /// Bytes that the state may take.
+    pub state_bytes: u64,
+}
+
+impl Limits {
+    /// Refuses what does not fit the model or the budget.
+    fn check(self, config: &Config) -> std::result::Result<(), RunError> {
+        if self.context > config.context {
+            let (tokens, context) = (self.context, config.context);
+            return Err(RunError::ContextFull { tokens, length: 0, context });
+        }
+        let bytes = plan(config, self.context);
+        if bytes > self.state_bytes {
+            let (context, budget) = (self.context, self.state_bytes);
+            return Err(RunError::Budget { context, bytes, budget });
+        }
+        Ok(())
+    }
+}
+
 /// A sequence in progress.
-#[derive(Clone)]
-pub struct Session<'m> {
+pub struct Session<'m, B: Backend = Reference> {
     model: &'m Model,
+    backend: &'m B,
     profile: Profile,
-    layers: Vec<LayerState>,
+    /// Layers that run, by index, each with its state.
+    layers: Vec<(usize, B::State)>,
     progress: Progress,
 }
 
+impl<B: Backend> Clone for Session<'_, B> {
+    fn clone(&self) -> Self {
+        Self { layers: self.layers.clone(), progress: self.progress.clone(), ..*self }
+    }
+}
+
 impl<'m> Session<'m> {
-    /// A sequence without tokens.
+    /// A sequence without tokens, run by the reference.
     #[must_use]
     pub fn new(model: &'m Model, profile: Profile) -> Self {
-        let state = |compression: &_| LayerState::new(&model.config, *compression);
-        let layers = model.config.layers.iter().map(state).collect();
-        Self { model, profile, layers, progress: Progress::default() }
+        Self::on(&Reference, model, profile).expect("a state without rows")
+    }
+}
+
+impl<'m, B: Backend> Session<'m, B> {
+    /// A sequence without tokens, run by `backend`. Its state grows with it.
+    ///
+    /// # Errors
+    /// When the backend has no room for it.
+    pub fn on(backend: &'m B, model: &'m Model, profile: Profile) -> Result<Self> {
+        let layers: Vec<usize> = (0..model.config.layers.len()).collect();
+        Self::build(backend, model, profile, &layers, None)
+    }
+
+    /// A sequence without tokens that never takes more memory than it takes now.
+    ///
+    /// # Errors
+    /// When the limits ask for more than the model's context, the budget or the memory.
+    pub fn within(
+        backend: &'m B,
+        model: &'m Model,
+        profile: Profile,
+        limits: Limits,
+    ) -> Result<Self> {
+        limits.check(&model.config)?;
+        let layers: Vec<usize> = (0..model.config.layers.len()).collect();
+        Self::build(backend, model, profile, &layers, Some(limits.context))
+    }
+
+    /// A sequence that runs only some of the layers: other logits than the model's, the same operations.
+    pub(crate) fn partial(
+        backend: &'m B,
+        model: &'m Model,
+        profile: Profile,
+        layers: &[usize],
+    ) -> Result<Self> {
+        Self::build(backend, model, profile, layers, None)
+    }
+
+    fn build(
+        backend: &'m B,
+        model: &'m Model,
+        profile: Profile,
+        layers: &[usize],
+        context: Option<usize>,
+    ) -> Result<Self> {
+        let config = &model.config;
+        let layers = layers
+            .iter()
+            .map(|index| Ok((*index, backend.state(config, config.layers[*index], context)?)));
+        let layers = layers.collect::<std::result::Result<_, RunError>>()?;
+        let progress = Progress::new(context.unwrap_or(config.context));
+        Ok(Self { model, backend, profile, layers, progress })
+    }
+
+    /// The model that it runs.
+    #[must_use]
+    pub fn model(&self) -> &'m Model {
+        self.model
+    }
+
+    /// The backend that runs it.
+    #[must_use]
+    pub fn backend(&self) -> &'m B {
+        self.backend
+    }
+
+    /// The meaning in which it runs.
+    #[must_use]
+    pub fn profile(&self) -> Profile {
+        self.profile
     }
 
     /// Tokens in.
     #[must_use]
     pub fn length(&self) -> usize {
         self.progress.length()
+    }
+
+    /// Tokens that still fit.
+    #[must_use]
+    pub fn room(&self) -> usize {
+        self.progress.room()
     }
 
     /// Runs `tokens` through the model.
@@ -186,34 +330,20 @@ impl<'m> Session<'m> {
         tokens: &[u32],
         keep: Keep,
         observer: &mut dyn Observer,
-    ) -> Result<Forward> {
+    ) -> Result<Forward<B::Rows>> {
         self.progress.begin(tokens, self.model)?;
         let (config, weights) = (&self.model.config, &self.model.weights);
-        let start = self.length();
-        let call = Call { config, profile: &self.profile, tokens, start };
-        let mut streams = Rows::zeros(tokens.len(), config.stream_dim());
-        let mut embedding = vec![0.0; config.hidden];
-        for (token, id) in tokens.iter().enumerate() {
-            weights.embedding.decode_row(*id as usize, &mut embedding);
-            let mut taps = Taps::new(observer, Place::Input);
-            taps.floats(Tap::Embedding, start + token, &embedding)?;
-            for stream in streams.row_mut(token).chunks_exact_mut(config.hidden) {
-                stream.copy_from_slice(&embedding);
-            }
-        }
-        for (index, (layer, state)) in weights.layers.iter().zip(&mut self.layers).enumerate() {
-            let mut taps = Taps::new(observer, Place::Layer(index));
-            layer::forward(&call, layer, config.clamps[index], state, &mut streams, &mut taps)?;
+        let call = Call::new(config, &self.profile, tokens, self.progress.length());
+        let mut taps = Taps::new(observer, Place::Input);
+        let mut streams = forward::embed(self.backend, &call, &weights.embedding, &mut taps)?;
+        for (index, state) in &mut self.layers {
+            let mut taps = Taps::new(observer, Place::Layer(*index));
+            let (layer, clamp) = (&weights.layers[*index], config.clamps[*index]);
+            forward::layer(self.backend, &call, layer, clamp, state, &mut streams, &mut taps)?;
         }
         let mut taps = Taps::new(observer, Place::Output);
-        let last = tokens.len() - 1;
-        let (first, rows) = match keep {
-            Keep::All => (0, streams.clone()),
-            Keep::Last => (last, streams.slice(last..tokens.len())),
-        };
-        let tail = Call { start: start + first, tokens: &tokens[first..], ..call };
-        let output = &weights.output;
-        let logits = layer::output(&tail, &rows, &weights.head, &weights.norm, output, &mut taps)?;
+        let head = Head { hyper: &weights.head, norm: &weights.norm, output: &weights.output };
+        let logits = forward::logits(self.backend, &call, keep, &streams, &head, &mut taps)?;
         self.progress.commit(tokens.len());
         Ok(Forward { logits, streams })
     }
@@ -224,18 +354,18 @@ impl<'m> Session<'m> {
     /// When more than [`ROLLBACK_MAX`] tokens were written past `length`, or fewer than that are in.
     pub fn rollback(&mut self, length: usize) -> Result<()> {
         self.progress.rollback(length)?;
-        for state in &mut self.layers {
-            state.truncate(length);
+        for (_, state) in &mut self.layers {
+            self.backend.truncate(state, length);
         }
         Ok(())
     }
 
     /// Shows every row that a later token can read: layer, kind, position or index, values.
     pub fn visit_state(&self, visit: &mut LayerVisitor<'_>) {
-        for (index, state) in self.layers.iter().enumerate() {
+        for (index, state) in &self.layers {
             let visit: &mut StateVisitor<'_> =
-                &mut |kind, position, values| visit(index, kind, position, values);
-            state.visit(self.length(), visit);
+                &mut |kind, position, values| visit(*index, kind, position, values);
+            self.backend.visit(state, self.length(), visit);
         }
     }
 }

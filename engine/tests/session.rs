@@ -107,7 +107,9 @@ fn mtp_rows_and_tokens_must_be_as_many_and_rollback_equals_never_having_gone_the
     for pairing in [Pairing::Previous, Pairing::Same] {
         let paired = pairing.tokens(&tokens);
         let mut mtp = MtpSession::new(&model, &block, Profile::DS4);
-        assert!(mtp.forward(&paired[..3], &streams.slice(0..4), &mut Unobserved).is_err());
+        assert!(
+            mtp.forward(&paired[..3], &streams.slice(0..4), Keep::All, &mut Unobserved).is_err()
+        );
         let state = |mtp: &MtpSession<'_>| {
             let mut rows: Vec<(usize, Vec<u32>)> = Vec::new();
             mtp.visit_state(&mut |_, position, row| {
@@ -117,7 +119,7 @@ fn mtp_rows_and_tokens_must_be_as_many_and_rollback_equals_never_having_gone_the
         };
         let feed = |mtp: &mut MtpSession<'_>, from: usize, to: usize| -> Rows {
             let rows = streams.slice(from..to);
-            mtp.forward(&paired[from..to], &rows, &mut Unobserved).unwrap().logits
+            mtp.forward(&paired[from..to], &rows, Keep::All, &mut Unobserved).unwrap().logits
         };
         // Around the window of 64 and at every residue of a chunk.
         for length in [1, 5, 60, 63, 64, 65, 70, 80] {
@@ -128,7 +130,7 @@ fn mtp_rows_and_tokens_must_be_as_many_and_rollback_equals_never_having_gone_the
                 let wrong: Vec<u32> =
                     paired[length..length + count].iter().map(|t| t ^ 1).collect();
                 let rows = streams.slice(length..length + count);
-                back.forward(&wrong, &rows, &mut Unobserved).unwrap();
+                back.forward(&wrong, &rows, Keep::All, &mut Unobserved).unwrap();
                 back.rollback(length).unwrap();
                 assert_eq!(state(&back), state(&straight), "{count} after {length}");
                 let expected = feed(&mut straight.clone(), length, length + 8);

@@ -162,7 +162,7 @@ pub fn table(
         let paired = Pairing::Previous.tokens(tokens);
         let mut session = MtpSession::new(&model, block, Profile::DS4);
         let streams = plain.streams.slice(0..paired.len());
-        Ok(session.forward(paired, &streams, &mut Unobserved).map_err(text)?.logits)
+        Ok(session.forward(paired, &streams, Keep::All, &mut Unobserved).map_err(text)?.logits)
     };
     let drafts = draft(&MtpModel::from_source(block, &model.config).map_err(text)?)?;
     let tensors: Vec<(&Tensor, bool)> = main

@@ -177,7 +177,8 @@ fn the_second_shape_runs_with_its_mtp_block() {
     let forward = session.forward(&tokens, Keep::Last, &mut engine::tap::Unobserved).unwrap();
     let mut drafts = engine::mtp::MtpSession::new(&model, &block, Profile::DS4);
     let streams = forward.streams.slice(0..59);
-    let output = drafts.forward(&tokens[1..], &streams, &mut engine::tap::Unobserved).unwrap();
+    let output =
+        drafts.forward(&tokens[1..], &streams, Keep::All, &mut engine::tap::Unobserved).unwrap();
     assert_eq!(output.logits.count(), 59);
 }
 

@@ -104,7 +104,8 @@ fn drafts(
 ) -> Result<()> {
     let paired = pairing.tokens(tokens);
     ensure!(!paired.is_empty(), "--mtp: one token has no next one to be paired with");
-    let output = session.forward(paired, &streams.slice(0..paired.len()), &mut Unobserved)?;
+    let output =
+        session.forward(paired, &streams.slice(0..paired.len()), Keep::All, &mut Unobserved)?;
     let mut out = Output::create(path, paired.len(), output.logits.width())?;
     output.logits.iter().try_for_each(|row| out.row(row))?;
     out.finish()

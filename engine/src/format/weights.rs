@@ -196,6 +196,7 @@ pub struct Expert {
 #[derive(Clone)]
 #[expect(missing_docs, reason = "named as in the GGUF file")]
 pub struct Layer {
+    pub compression: Compression,
     pub attn_hyper: HyperConnection,
     pub attn_norm: Vec<f32>,
     pub q_a: Matrix,
@@ -398,6 +399,7 @@ impl Finder<'_> {
         let downs = self.matrices(named("ffn_down_exps.weight"), inner, hidden, count)?;
         let experts = gates.into_iter().zip(ups).zip(downs);
         Ok(Layer {
+            compression,
             attn_hyper: self.hyper(&named("hc_attn"), config)?,
             attn_norm: self.vector(named("attn_norm.weight"), hidden)?,
             q_a: self.matrix(named("attn_q_a.weight"), hidden, config.q_rank)?,

@@ -3,12 +3,13 @@
 //! Promises: for each head, weights `exp(z - m)` over the keys and the sink, `m` being the maximum of all
 //! of them; the sink adds to the denominator only. Values are the key rows themselves.
 //! Keys come in chunks of at most [`KEY_CHUNK`]; how keys are cut into chunks is a rule of positions
-//! ([`chunks`]), so it does not depend on how tokens were grouped into calls.
+//! ([`Window::keys`]), so it does not depend on how tokens were grouped into calls.
 
 use std::ops::Range;
 
 use super::order::{self, KEY_CHUNK};
-use super::state::LayerState;
+use crate::rows::Rows;
+use crate::state::LayerState;
 
 /// The keys of one query, in chunks.
 pub type Keys<'a> = Vec<Vec<&'a [f32]>>;
@@ -24,23 +25,37 @@ fn aligned(range: Range<usize>) -> impl Iterator<Item = Range<usize>> {
     })
 }
 
-/// The keys that the query at `position` sees: its window, cut at multiples of 64 of the absolute
-/// position, then compressed rows, cut every 64 of `chosen` (indices, ascending).
-#[must_use]
-pub fn chunks<'a>(
-    state: &'a LayerState,
-    position: usize,
-    window: usize,
-    chosen: &[usize],
-) -> Keys<'a> {
-    let raw = (position + 1).saturating_sub(window)..position + 1;
-    let mut keys: Keys<'a> =
-        aligned(raw).map(|chunk| chunk.map(|p| state.keys.row(p)).collect()).collect();
-    if let Some(compressor) = &state.compressor {
-        let rows = |chunk: &[usize]| chunk.iter().map(|i| compressor.rows.row(*i)).collect();
-        keys.extend(chosen.chunks(KEY_CHUNK).map(rows));
+/// Where the raw key rows of a call are: earlier ones in the state, its own beside it.
+pub struct Window<'a> {
+    /// Key rows of earlier tokens.
+    pub state: &'a LayerState,
+    /// Key rows of the call.
+    pub own: &'a Rows,
+    /// Position of the first of them.
+    pub start: usize,
+}
+
+impl<'a> Window<'a> {
+    fn row(&self, position: usize) -> &'a [f32] {
+        match position.checked_sub(self.start) {
+            Some(token) => self.own.row(token),
+            None => self.state.keys.row(position),
+        }
     }
-    keys
+
+    /// The keys that the query at `position` sees: `window` raw ones, cut at multiples of 64 of the absolute
+    /// position, then compressed rows, cut every 64 of `chosen` (indices, ascending).
+    #[must_use]
+    pub fn keys(&self, position: usize, window: usize, chosen: &[usize]) -> Keys<'a> {
+        let raw = (position + 1).saturating_sub(window)..position + 1;
+        let mut keys: Keys<'a> =
+            aligned(raw).map(|chunk| chunk.map(|p| self.row(p)).collect()).collect();
+        if let Some(compressor) = &self.state.compressor {
+            let rows = |chunk: &[usize]| chunk.iter().map(|i| compressor.rows.row(*i)).collect();
+            keys.extend(chosen.chunks(KEY_CHUNK).map(rows));
+        }
+        keys
+    }
 }
 
 /// Attention of one token. `queries` holds the heads one after the other, as does the result.

@@ -8,9 +8,9 @@
 use super::norm;
 use super::order::{exp, fma};
 use super::rope::Frequencies;
-use super::state::CompressorState;
 use crate::config::{Compression, Config};
 use crate::format::weights::Compressor;
+use crate::state::CompressorState;
 
 /// Takes the projected values and scores of the token at `position` into the state. Returns whether a
 /// row was appended.

@@ -11,6 +11,8 @@ use super::order::{exp, fma, sigmoid};
 use crate::config::{Config, STREAMS};
 use crate::format::weights::{HyperConnection, HyperHead, Matrix};
 use crate::rows::Rows;
+use crate::session::RunError;
+use crate::tap::{Tap, Taps};
 
 /// Weights by which one token's streams are mixed around a sublayer.
 #[derive(Clone, Debug)]
@@ -29,6 +31,41 @@ fn project(streams: &Rows, mix: &Matrix, eps: f32) -> Rows {
         norm::plain(out, eps);
     });
     matmul::float(mix, &flat)
+}
+
+/// Each row as all four streams.
+#[must_use]
+pub fn spread(rows: &Rows) -> Rows {
+    rows.map(STREAMS * rows.width(), |row, out| {
+        for stream in out.chunks_exact_mut(row.len()) {
+            stream.copy_from_slice(row);
+        }
+    })
+}
+
+/// Each stream as a row of its own.
+#[must_use]
+pub fn unstack(streams: &Rows) -> Rows {
+    let mut out = Rows::empty(streams.width() / STREAMS);
+    for stream in streams.values().chunks_exact(out.width()) {
+        out.push(stream);
+    }
+    out
+}
+
+/// Stream `s` of token `t` is `embedded[t] + hidden[4 * t + s]`.
+#[must_use]
+pub fn join(embedded: &Rows, hidden: &Rows) -> Rows {
+    let width = embedded.width();
+    let mut out = Rows::zeros(embedded.count(), STREAMS * width);
+    for (token, e) in embedded.iter().enumerate() {
+        for (stream, out) in out.row_mut(token).chunks_exact_mut(width).enumerate() {
+            for ((out, e), h) in out.iter_mut().zip(e).zip(hidden.row(token * STREAMS + stream)) {
+                *out = e + h;
+            }
+        }
+    }
+    out
 }
 
 /// The mixes of all tokens of a call.
@@ -57,6 +94,20 @@ impl Mix {
         }
         sinkhorn(&mut mix.streams, config.sinkhorn_iterations, config.hyper_eps);
         mix
+    }
+
+    /// Shows output weights and stream matrix under these names.
+    ///
+    /// # Errors
+    /// When a value is not finite.
+    pub fn show(
+        &self,
+        names: [Tap; 2],
+        position: usize,
+        taps: &mut Taps<'_>,
+    ) -> Result<(), RunError> {
+        taps.floats(names[0], position, &self.output)?;
+        taps.floats(names[1], position, self.streams.as_flattened())
     }
 
     /// The input of a sublayer: `sum_h X[h] * input[h]`.

@@ -9,15 +9,21 @@ use std::cmp::Ordering;
 use super::order::{dot_fp4, fma};
 use crate::rows::Rows;
 
-/// Scores of the rows for one token; `queries` holds the heads one after the other.
+/// The factor of projected head weights: `1 / sqrt(heads * dim)`.
 #[must_use]
-pub fn scores(queries: &[f32], weights: &[f32], rows: &Rows) -> Vec<f32> {
+pub fn weight_scale(heads: usize, dim: usize) -> f32 {
+    1.0 / ((dim * heads) as f32).sqrt()
+}
+
+/// Scores of the first `visible` rows for one token; `queries` holds the heads one after the other.
+#[must_use]
+pub fn scores(queries: &[f32], weights: &[f32], rows: &Rows, visible: usize) -> Vec<f32> {
     let score = |row: &[f32]| {
         // ORDER: heads in index order.
         let heads = queries.chunks_exact(row.len()).zip(weights);
         heads.fold(0.0, |sum, (query, weight)| fma(dot_fp4(query, row).max(0.0), *weight, sum))
     };
-    rows.iter().map(score).collect()
+    rows.iter().take(visible).map(score).collect()
 }
 
 /// The indices of the `count` largest scores, best first, lower index first among equals.

@@ -12,21 +12,22 @@ use crate::format::weights::Expert;
 use crate::profile::Profile;
 use crate::rows::Rows;
 
+/// Turns `gate` into `silu(min(gate, clamp)) * clamp(up, -clamp, clamp)`.
+pub fn gate(gate: &mut [f32], up: &[f32], clamp: Option<f32>) {
+    for (gate, up) in gate.iter_mut().zip(up) {
+        let (g, u) = match clamp {
+            Some(clamp) => (gate.min(clamp), up.clamp(-clamp, clamp)),
+            None => (*gate, *up),
+        };
+        *gate = silu(g) * u;
+    }
+}
+
 /// Inner activations of an expert, `[n][expert_dim]`.
 #[must_use]
 pub fn inner(expert: &Expert, x: &Rows, clamp: Option<f32>, profile: &Profile) -> Rows {
-    let gate = matmul(&expert.gate, x, profile);
-    let up = matmul(&expert.up, x, profile);
-    let mut out = gate;
-    for token in 0..out.count() {
-        for (gate, up) in out.row_mut(token).iter_mut().zip(up.row(token)) {
-            let (g, u) = match clamp {
-                Some(clamp) => (gate.min(clamp), up.clamp(-clamp, clamp)),
-                None => (*gate, *up),
-            };
-            *gate = silu(g) * u;
-        }
-    }
+    let mut out = matmul(&expert.gate, x, profile);
+    gate(out.values_mut(), matmul(&expert.up, x, profile).values(), clamp);
     out
 }
 

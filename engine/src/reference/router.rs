@@ -9,6 +9,8 @@ use super::order::softplus;
 use crate::config::Config;
 use crate::format::weights::Routing;
 use crate::profile::{Profile, RouterFloor};
+use crate::session::RunError;
+use crate::tap::{Tap, Taps};
 
 /// Smallest denominator of `RouterFloor::AtLeast`: 2^-14.
 const FLOOR: f32 = 1.0 / 16384.0;
@@ -20,6 +22,17 @@ pub struct Choice {
     pub experts: Vec<usize>,
     /// Weight of each.
     pub weights: Vec<f32>,
+}
+
+impl Choice {
+    /// Shows experts and weights.
+    ///
+    /// # Errors
+    /// When a weight is not finite.
+    pub fn show(&self, position: usize, taps: &mut Taps<'_>) -> Result<(), RunError> {
+        taps.indices(Tap::RouterExperts, position, &self.experts);
+        taps.floats(Tap::RouterWeights, position, &self.weights)
+    }
 }
 
 /// Chooses the experts of a token.

@@ -2,6 +2,7 @@
 
 use engine::mtp::MtpSession;
 use engine::rows::Rows;
+use engine::session::Keep;
 use engine::tap::Unobserved;
 use engine::{MtpModel, Profile};
 
@@ -30,7 +31,8 @@ fn compare(setup: &Setup, question: Question) -> Prepared<Check> {
     let mut streams = Rows::empty(model.config.stream_dim());
     input.as_f32().chunks_exact(model.config.stream_dim()).for_each(|row| streams.push(row));
     let mut session = MtpSession::new(&model, &block, Profile::FLOAT);
-    let mut output = session.forward(&tokens, &streams, &mut Unobserved).map_err(text)?;
+    let mut output =
+        session.forward(&tokens, &streams, Keep::All, &mut Unobserved).map_err(text)?;
     if let Some(fault) = setup.fault {
         fault.into_logits(&mut output.logits);
     }

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use engine::mtp::{MtpSession, Pairing};
 use engine::rows::Rows;
+use engine::session::Keep;
 use engine::tap::Unobserved;
 use engine::{MtpModel, Profile};
 use serde_json::Value as Json;
@@ -180,7 +181,8 @@ fn drafts(
         let row = *position as usize;
         let fresh = session.length()..row + 1;
         let hidden = streams.slice(fresh.clone());
-        let depth1 = session.forward(&paired[fresh], &hidden, &mut Unobserved).map_err(text)?;
+        let depth1 =
+            session.forward(&paired[fresh], &hidden, Keep::All, &mut Unobserved).map_err(text)?;
         let last = depth1.logits.count() - 1;
         let logits = widen(depth1.logits.row(last));
         let ours = argmax(&logits).map(|id| id as u32);
@@ -190,8 +192,9 @@ fn drafts(
         }
         // The chained draft follows the recorded one, so a tie in the first does not spoil the second.
         let hidden = depth1.streams.slice(last..last + 1);
-        let depth2 =
-            session.forward(&first[index..=index], &hidden, &mut Unobserved).map_err(text)?;
+        let depth2 = session
+            .forward(&first[index..=index], &hidden, Keep::All, &mut Unobserved)
+            .map_err(text)?;
         let logits = widen(depth2.logits.row(0));
         if margin(&logits) > TIE {
             let ours = argmax(&logits).map(|id| id as u32);

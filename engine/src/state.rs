@@ -5,8 +5,12 @@
 //! was shifted. Rings are longer by that many rows than their readers look back.
 //! Assumes positions are written in order. Leaves it to `session` to refuse deeper rollbacks.
 
+use std::collections::TryReserveError;
+
+use crate::backend::CompressedRows;
 use crate::config::{Compression, Config};
 use crate::rows::Rows;
+use crate::session::RunError;
 
 /// Tokens that can be taken back: the deepest draft of a speculative round.
 pub const ROLLBACK_MAX: usize = 8;
@@ -23,6 +27,11 @@ impl Ring {
     #[must_use]
     pub fn new(reach: usize, width: usize) -> Self {
         Self { rows: Rows::empty(width), capacity: reach + ROLLBACK_MAX }
+    }
+
+    /// Takes room for all of its rows.
+    fn reserve(&mut self) -> Result<(), TryReserveError> {
+        self.rows.reserve(self.capacity)
     }
 
     /// Writes the row of `position`.
@@ -71,6 +80,19 @@ impl CompressorState {
         }
     }
 
+    /// Takes room for `context` tokens.
+    fn reserve(&mut self, context: usize) -> Result<(), TryReserveError> {
+        self.kv.reserve()?;
+        self.scores.reserve()?;
+        self.rows.reserve(context / self.compression.ratio())
+    }
+
+    /// Values that it holds once `context` tokens are in.
+    fn planned_values(&self, context: usize) -> usize {
+        let rings = self.kv.capacity * self.kv.rows.width() * 2;
+        rings + context / self.compression.ratio() * self.rows.width()
+    }
+
     /// First position whose projected row can still be read once `length` tokens are in.
     fn first_live(&self, length: usize) -> usize {
         let ratio = self.compression.ratio();
@@ -108,9 +130,24 @@ pub struct LayerState {
 }
 
 impl LayerState {
-    /// State of a layer before the first token.
-    #[must_use]
-    pub fn new(config: &Config, compression: Compression) -> Self {
+    /// State of a layer before the first token; with a `context`, room for that many tokens is taken now.
+    ///
+    /// # Errors
+    /// When there is no such room.
+    pub fn new(
+        config: &Config,
+        compression: Compression,
+        context: Option<usize>,
+    ) -> Result<Self, RunError> {
+        let mut state = Self::empty(config, compression);
+        if let Some(context) = context {
+            let bytes = state.planned_bytes(context);
+            state.reserve(context).map_err(|_| RunError::OutOfMemory { bytes })?;
+        }
+        Ok(state)
+    }
+
+    fn empty(config: &Config, compression: Compression) -> Self {
         let (compressor, indexer) = match compression {
             Compression::None => (false, false),
             Compression::Ratio4 => (true, true),
@@ -123,6 +160,59 @@ impl LayerState {
             indexer: indexer.then(|| state(config.indexer_dim)),
             window: config.window,
         }
+    }
+
+    fn reserve(&mut self, context: usize) -> Result<(), TryReserveError> {
+        self.keys.reserve()?;
+        for state in [&mut self.compressor, &mut self.indexer].into_iter().flatten() {
+            state.reserve(context)?;
+        }
+        Ok(())
+    }
+
+    /// Bytes that the state of a layer takes for `context` tokens.
+    #[must_use]
+    pub fn plan(config: &Config, compression: Compression, context: usize) -> u64 {
+        Self::empty(config, compression).planned_bytes(context)
+    }
+
+    fn planned_bytes(&self, context: usize) -> u64 {
+        let keys = self.keys.capacity * self.keys.rows.width();
+        let states = [&self.compressor, &self.indexer].into_iter().flatten();
+        let values = states.fold(keys, |sum, state| sum + state.planned_values(context));
+        values as u64 * size_of::<f32>() as u64
+    }
+
+    /// Puts key rows of positions from `start` on into the window.
+    pub fn store_keys(&mut self, start: usize, keys: &Rows) {
+        for (token, row) in keys.iter().enumerate() {
+            self.keys.write(start + token, row);
+        }
+    }
+
+    /// State of one of the compressors.
+    ///
+    /// # Panics
+    /// When the layer has none.
+    #[must_use]
+    pub fn compressor(&self, rows: CompressedRows) -> &CompressorState {
+        let state = match rows {
+            CompressedRows::Attention => &self.compressor,
+            CompressedRows::Indexer => &self.indexer,
+        };
+        state.as_ref().expect("a layer with compressed rows")
+    }
+
+    /// The same, to be written.
+    ///
+    /// # Panics
+    /// When the layer has none.
+    pub fn compressor_mut(&mut self, rows: CompressedRows) -> &mut CompressorState {
+        let state = match rows {
+            CompressedRows::Attention => &mut self.compressor,
+            CompressedRows::Indexer => &mut self.indexer,
+        };
+        state.as_mut().expect("a layer with compressed rows")
     }
 
     /// Forgets every token from position `length` on.
