@@ -48,37 +48,6 @@ pub fn visible(compression: Compression, position: usize) -> usize {
     (position + 1).checked_div(compression.ratio()).unwrap_or(0)
 }
 
-/// Rounds a key row, raw or compressed, as the profile stores it.
-pub fn round_key(row: &mut [f32], call: &Call<'_>) {
-    if call.profile.fp8_rows {
-        round::fp8_row(&mut row[..call.config.head_dim - call.config.rope_dim]);
-    }
-    if call.profile.f16_rows {
-        round::f16_row(row);
-    }
-}
-
-/// Hadamard transform and FP4 round trip of an indexer query or row, where the profile has them.
-pub fn round_index(row: &mut [f32], call: &Call<'_>) {
-    if call.profile.fp4_indexer {
-        round::hadamard(row);
-        round::fp4_row(row);
-    }
-}
-
-/// Rounds a compressed row as the profile stores it.
-pub fn round_compressed(rows: CompressedRows, row: &mut [f32], call: &Call<'_>) {
-    match rows {
-        CompressedRows::Attention => round_key(row, call),
-        CompressedRows::Indexer => {
-            round_index(row, call);
-            if call.profile.f16_rows {
-                round::f16_row(row);
-            }
-        }
-    }
-}
-
 impl Backend for Reference {
     type Rows = Rows;
     type Mixes = Vec<Mix>;
@@ -234,7 +203,7 @@ impl Backend for Reference {
         taps.rows(Tap::KeyUnrotated, call.start, &keys)?;
         for (token, rotation) in call.rotations(compression).iter().enumerate() {
             rotation.rotate(keys.row_mut(token));
-            round_key(keys.row_mut(token), call);
+            round::key_row(keys.row_mut(token), call);
         }
         taps.rows(Tap::KeyRow, call.start, &keys)?;
         Ok(keys)
@@ -272,27 +241,11 @@ impl Backend for Reference {
         rows: CompressedRows,
         weights: &Compressor,
         kv: &Rows,
-        mut scores: Rows,
+        scores: Rows,
         state: &mut LayerState,
         taps: &mut Taps<'_>,
     ) -> Result<(), RunError> {
-        let [kv_tap, score_tap, row_tap] = rows.taps();
-        let state = state.compressor_mut(rows);
-        let frequencies = call.frequencies(state.compression);
-        for token in 0..kv.count() {
-            let position = call.start + token;
-            compressor::add_place_bias(weights, position, scores.row_mut(token));
-            taps.floats(kv_tap, position, kv.row(token))?;
-            taps.floats(score_tap, position, scores.row(token))?;
-            let finish = |row: &mut [f32]| {
-                compressor::normalise(row, position, weights, frequencies, call.config);
-                round_compressed(rows, row, call);
-            };
-            if compressor::advance(state, position, kv.row(token), scores.row(token), finish) {
-                taps.floats(row_tap, position, state.rows.row(state.rows.count() - 1))?;
-            }
-        }
-        Ok(())
+        compressor::compress(call, rows, weights, kv, scores, state, taps)
     }
 
     fn all_visible(&self) -> Chosen {
@@ -315,7 +268,7 @@ impl Backend for Reference {
             let position = call.start + token;
             for head in queries.row_mut(token).chunks_exact_mut(config.indexer_dim) {
                 rotation.rotate(head);
-                round_index(head, call);
+                round::index_row(head, call);
             }
             for weight in weights.row_mut(token) {
                 *weight *= scale;
@@ -340,13 +293,7 @@ impl Backend for Reference {
         routing: &Routing,
         taps: &mut Taps<'_>,
     ) -> Result<Vec<Choice>, RunError> {
-        let mut choices = Vec::with_capacity(call.tokens.len());
-        for (token, id) in call.tokens.iter().enumerate() {
-            let choice = router::route(logits.row(token), *id, routing, call.config, call.profile);
-            choice.show(call.start + token, taps)?;
-            choices.push(choice);
-        }
-        Ok(choices)
+        router::route_all(call, logits, routing, taps)
     }
 
     fn gated(&self, mut gate: Rows, up: &Rows, clamp: Option<f32>) -> Rows {

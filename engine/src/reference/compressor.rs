@@ -5,12 +5,49 @@
 //! the first half of a projected row pools with the next window, the second half with its own.
 //! The result does not depend on how tokens are grouped into calls.
 
-use super::norm;
-use super::order::{exp, fma};
+use super::order::{exp, fma, with_fma};
 use super::rope::Frequencies;
+use super::{norm, round};
+use crate::backend::{Call, CompressedRows};
 use crate::config::{Compression, Config};
 use crate::format::weights::Compressor;
-use crate::state::CompressorState;
+use crate::rows::Rows;
+use crate::session::RunError;
+use crate::state::{CompressorState, LayerState};
+use crate::tap::Taps;
+
+/// Takes the projected values and scores of all tokens of a call into the state; the place bias is not in
+/// the scores yet.
+///
+/// # Errors
+/// When a value is not finite.
+pub fn compress(
+    call: &Call<'_>,
+    rows: CompressedRows,
+    weights: &Compressor,
+    kv: &Rows,
+    mut scores: Rows,
+    state: &mut LayerState,
+    taps: &mut Taps<'_>,
+) -> Result<(), RunError> {
+    let [kv_tap, score_tap, row_tap] = rows.taps();
+    let state = state.compressor_mut(rows);
+    let frequencies = call.frequencies(state.compression);
+    for token in 0..kv.count() {
+        let position = call.start + token;
+        add_place_bias(weights, position, scores.row_mut(token));
+        taps.floats(kv_tap, position, kv.row(token))?;
+        taps.floats(score_tap, position, scores.row(token))?;
+        let finish = |row: &mut [f32]| {
+            normalise(row, position, weights, frequencies, call.config);
+            round::compressed_row(rows, row, call);
+        };
+        if advance(state, position, kv.row(token), scores.row(token), finish) {
+            taps.floats(row_tap, position, state.rows.row(state.rows.count() - 1))?;
+        }
+    }
+    Ok(())
+}
 
 /// Takes the projected values and scores of the token at `position` into the state. Returns whether a
 /// row was appended.
@@ -75,14 +112,20 @@ fn pool(state: &CompressorState, position: usize, out: &mut [f32]) {
             (&state.scores.row(p)[channels.clone()], &state.kv.row(p)[channels])
         })
         .collect();
-    for (channel, out) in out.iter_mut().enumerate() {
-        let max = candidates.iter().fold(f32::NEG_INFINITY, |max, (s, _)| max.max(s[channel]));
-        let (mut weights, mut values) = (0.0_f32, 0.0_f32);
-        for (score, kv) in &candidates {
-            let weight = exp(score[channel] - max);
-            weights += weight;
-            values = fma(weight, kv[channel], values);
+    pool_channels(&candidates, out);
+}
+
+with_fma! {
+    fn pool_channels(candidates: &[(&[f32], &[f32])], out: &mut [f32]) {
+        for (channel, out) in out.iter_mut().enumerate() {
+            let max = candidates.iter().fold(f32::NEG_INFINITY, |max, (s, _)| max.max(s[channel]));
+            let (mut weights, mut values) = (0.0_f32, 0.0_f32);
+            for (score, kv) in candidates {
+                let weight = exp(score[channel] - max);
+                weights += weight;
+                values = fma(weight, kv[channel], values);
+            }
+            *out = values / weights;
         }
-        *out = values / weights;
     }
 }

@@ -7,7 +7,7 @@
 
 use super::matmul;
 use super::norm;
-use super::order::{exp, fma, sigmoid};
+use super::order::{accumulate, exp, fma, sigmoid};
 use crate::config::{Config, STREAMS};
 use crate::format::weights::{HyperConnection, HyperHead, Matrix};
 use crate::rows::Rows;
@@ -76,7 +76,9 @@ pub fn mixes(streams: &Rows, weights: &HyperConnection, config: &Config) -> Vec<
 }
 
 impl Mix {
-    fn new(projected: &[f32], weights: &HyperConnection, config: &Config) -> Self {
+    /// The mix of one token from the projections of its normalised streams.
+    #[must_use]
+    pub fn new(projected: &[f32], weights: &HyperConnection, config: &Config) -> Self {
         let logit = |index: usize, scale: usize| {
             fma(projected[index], weights.scale[scale], weights.base[index])
         };
@@ -117,28 +119,31 @@ impl Mix {
 
     /// The streams after a sublayer: `X'[b] = y * output[b] + sum_a C[a][b] * X[a]`.
     pub fn expand(&self, y: &[f32], streams: &[f32], out: &mut [f32]) {
-        let hidden = y.len();
-        for b in 0..STREAMS {
-            for d in 0..hidden {
-                // ORDER: the sublayer's output first, then the streams in index order.
-                let mut acc = y[d] * self.output[b];
-                for a in 0..STREAMS {
-                    acc = fma(self.streams[a][b], streams[a * hidden + d], acc);
-                }
-                out[b * hidden + d] = acc;
-            }
+        for (b, out) in out.chunks_exact_mut(y.len()).enumerate() {
+            let column = std::array::from_fn(|a| self.streams[a][b]);
+            // ORDER: the sublayer's output first, then the streams in index order.
+            scaled(y, self.output[b], out);
+            add_streams(streams, &column, out);
         }
     }
 }
 
 fn weigh(streams: &[f32], weights: &[f32; STREAMS], out: &mut [f32]) {
-    let hidden = out.len();
-    for (d, out) in out.iter_mut().enumerate() {
-        let mut acc = 0.0;
-        for h in 0..STREAMS {
-            acc = fma(streams[h * hidden + d], weights[h], acc);
-        }
-        *out = acc;
+    // ORDER: streams in index order, from +0.
+    out.fill(0.0);
+    add_streams(streams, weights, out);
+}
+
+fn scaled(x: &[f32], scale: f32, out: &mut [f32]) {
+    for (out, x) in out.iter_mut().zip(x) {
+        *out = x * scale;
+    }
+}
+
+/// Adds the weighted streams in index order.
+fn add_streams(streams: &[f32], weights: &[f32; STREAMS], out: &mut [f32]) {
+    for (stream, weight) in streams.chunks_exact(out.len()).zip(weights) {
+        accumulate(out, *weight, stream);
     }
 }
 
@@ -188,12 +193,24 @@ pub fn head(streams: &Rows, weights: &HyperHead, config: &Config) -> Rows {
     let projected = project(streams, &weights.mix, config.rms_eps);
     let mut out = Rows::zeros(streams.count(), config.hidden);
     for token in 0..streams.count() {
-        let mut stream_weights = [0.0; STREAMS];
-        for (i, weight) in stream_weights.iter_mut().enumerate() {
-            let logit = fma(projected.row(token)[i], weights.scale, weights.base[i]);
-            *weight = sigmoid(logit) + config.hyper_eps;
-        }
-        weigh(streams.row(token), &stream_weights, out.row_mut(token));
+        let (projected, streams) = (projected.row(token), streams.row(token));
+        reduce_head(projected, weights, config, streams, out.row_mut(token));
     }
     out
+}
+
+/// The streams of one token reduced for the output, given their projections.
+pub fn reduce_head(
+    projected: &[f32],
+    weights: &HyperHead,
+    config: &Config,
+    streams: &[f32],
+    out: &mut [f32],
+) {
+    let mut stream_weights = [0.0; STREAMS];
+    for (i, weight) in stream_weights.iter_mut().enumerate() {
+        let logit = fma(projected[i], weights.scale, weights.base[i]);
+        *weight = sigmoid(logit) + config.hyper_eps;
+    }
+    weigh(streams, &stream_weights, out);
 }

@@ -6,20 +6,22 @@
 //! ORDER: each expert's product is complete before it is added; the sum starts from `+0`.
 
 use super::matmul::matmul;
-use super::order::{fma, silu};
+use super::order::{fma, silu, with_fma};
 use super::router::Choice;
 use crate::format::weights::Expert;
 use crate::profile::Profile;
 use crate::rows::Rows;
 
-/// Turns `gate` into `silu(min(gate, clamp)) * clamp(up, -clamp, clamp)`.
-pub fn gate(gate: &mut [f32], up: &[f32], clamp: Option<f32>) {
-    for (gate, up) in gate.iter_mut().zip(up) {
-        let (g, u) = match clamp {
-            Some(clamp) => (gate.min(clamp), up.clamp(-clamp, clamp)),
-            None => (*gate, *up),
-        };
-        *gate = silu(g) * u;
+with_fma! {
+    /// Turns `gate` into `silu(min(gate, clamp)) * clamp(up, -clamp, clamp)`.
+    pub fn gate(gate: &mut [f32], up: &[f32], clamp: Option<f32>) {
+        // No clamp is one that changes nothing.
+        let clamp = clamp.unwrap_or(f32::INFINITY);
+        for (gate, up) in gate.iter_mut().zip(up) {
+            // A comparison, because `min` would put the clamp in place of a NaN.
+            let clamped = if *gate > clamp { clamp } else { *gate };
+            *gate = silu(clamped) * up.clamp(-clamp, clamp);
+        }
     }
 }
 

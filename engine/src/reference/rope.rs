@@ -6,7 +6,7 @@
 //! host only: devices get values, not functions.
 //! YaRN changes frequencies only; its magnitude factor is 1 (it cancels in every implementation).
 
-use super::order::fma;
+use super::order::{fma, with_fma};
 use crate::config::{Compression, Config};
 
 /// Rotary frequencies of one kind of layer, one a pair.
@@ -79,7 +79,13 @@ impl Rotation {
 
     fn turn(&self, head: &mut [f32], sign: f32) {
         let tail = head.len() - 2 * self.cos_sin.len();
-        for (pair, (cos, sin)) in head[tail..].chunks_exact_mut(2).zip(&self.cos_sin) {
+        turn_pairs(&mut head[tail..], &self.cos_sin, sign);
+    }
+}
+
+with_fma! {
+    fn turn_pairs(pairs: &mut [f32], cos_sin: &[(f32, f32)], sign: f32) {
+        for (pair, (cos, sin)) in pairs.chunks_exact_mut(2).zip(cos_sin) {
             let (x, y, sin) = (pair[0], pair[1], sin * sign);
             // ORDER: the cosine term is the fused one.
             pair[0] = fma(x, *cos, -(y * sin));

@@ -7,6 +7,7 @@
 use half::f16;
 
 use super::order::{ceil_log2, power_of_two};
+use crate::backend::{Call, CompressedRows};
 use crate::config::FP8_BLOCK;
 
 /// Values that share one FP4 scale.
@@ -62,6 +63,37 @@ pub fn hadamard(row: &mut [f32]) {
     let scale = 1.0 / (row.len() as f32).sqrt();
     for x in row {
         *x *= scale;
+    }
+}
+
+/// Rounds a key row, raw or compressed, as the profile stores it.
+pub fn key_row(row: &mut [f32], call: &Call<'_>) {
+    if call.profile.fp8_rows {
+        fp8_row(&mut row[..call.config.head_dim - call.config.rope_dim]);
+    }
+    if call.profile.f16_rows {
+        f16_row(row);
+    }
+}
+
+/// Hadamard transform and FP4 round trip of an indexer query or row, where the profile has them.
+pub fn index_row(row: &mut [f32], call: &Call<'_>) {
+    if call.profile.fp4_indexer {
+        hadamard(row);
+        fp4_row(row);
+    }
+}
+
+/// Rounds a compressed row as the profile stores it.
+pub fn compressed_row(rows: CompressedRows, row: &mut [f32], call: &Call<'_>) {
+    match rows {
+        CompressedRows::Attention => key_row(row, call),
+        CompressedRows::Indexer => {
+            index_row(row, call);
+            if call.profile.f16_rows {
+                f16_row(row);
+            }
+        }
     }
 }
 

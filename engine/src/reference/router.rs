@@ -5,10 +5,12 @@
 //! the chosen, normalised and scaled.
 
 use super::indexer;
-use super::order::softplus;
+use super::order::{softplus, with_fma};
+use crate::backend::Call;
 use crate::config::Config;
 use crate::format::weights::Routing;
 use crate::profile::{Profile, RouterFloor};
+use crate::rows::Rows;
 use crate::session::RunError;
 use crate::tap::{Tap, Taps};
 
@@ -35,6 +37,12 @@ impl Choice {
     }
 }
 
+with_fma! {
+    fn scores(logits: &[f32]) -> Vec<f32> {
+        logits.iter().map(|logit| softplus(*logit).sqrt()).collect()
+    }
+}
+
 /// Chooses the experts of a token.
 #[must_use]
 pub fn route(
@@ -44,7 +52,7 @@ pub fn route(
     config: &Config,
     profile: &Profile,
 ) -> Choice {
-    let scores: Vec<f32> = logits.iter().map(|logit| softplus(*logit).sqrt()).collect();
+    let scores = scores(logits);
     let experts: Vec<usize> = match routing {
         Routing::Bias(bias) => {
             let biased: Vec<f32> = scores.iter().zip(bias).map(|(s, b)| s + b).collect();
@@ -64,4 +72,23 @@ pub fn route(
     let weights =
         experts.iter().map(|expert| scores[*expert] / denominator * config.routed_scale).collect();
     Choice { experts, weights }
+}
+
+/// Chooses the experts of all tokens of a call.
+///
+/// # Errors
+/// When a weight is not finite.
+pub fn route_all(
+    call: &Call<'_>,
+    logits: &Rows,
+    routing: &Routing,
+    taps: &mut Taps<'_>,
+) -> Result<Vec<Choice>, RunError> {
+    let mut choices = Vec::with_capacity(call.tokens.len());
+    for (token, id) in call.tokens.iter().enumerate() {
+        let choice = route(logits.row(token), *id, routing, call.config, call.profile);
+        choice.show(call.start + token, taps)?;
+        choices.push(choice);
+    }
+    Ok(choices)
 }

@@ -107,6 +107,7 @@ const VALLEY: [f32; 5] = [
 const SOFTPLUS_LINEAR_ABOVE: f32 = 20.0;
 
 /// The polynomial with these coefficients, highest power first, by Horner's rule.
+#[inline(always)]
 fn horner<const N: usize>(coefficients: &[f32; N], x: f32) -> f32 {
     let mut value = coefficients[0];
     for &coefficient in &coefficients[1..] {
@@ -116,11 +117,13 @@ fn horner<const N: usize>(coefficients: &[f32; N], x: f32) -> f32 {
 }
 
 /// 2^exponent for exponents of normal numbers; anything else gives a number nobody uses.
+#[inline(always)]
 fn power_of_two(exponent: i32) -> f32 {
     f32::from_bits((exponent.wrapping_add(127) as u32) << 23)
 }
 
 /// value * 2^exponent for |exponent| <= 252, in two steps of which only the second can round.
+#[inline(always)]
 fn scale(value: f32, exponent: i32) -> f32 {
     let half = exponent >> 1;
     value * power_of_two(half) * power_of_two(exponent.wrapping_sub(half))
@@ -130,6 +133,7 @@ fn scale(value: f32, exponent: i32) -> f32 {
 ///
 /// For |x| <= 128; for anything larger, or NaN, the parts mean nothing. The pair is good to about
 /// 2^-28 relative.
+#[inline(always)]
 fn exp_split(x: f32) -> (f32, f32, i32) {
     let shifted = x.mul_add(LOG2_E, ROUND_TO_INTEGER);
     let exponent = shifted.to_bits().wrapping_sub(ROUND_TO_INTEGER.to_bits()) as i32;
@@ -147,6 +151,7 @@ fn exp_split(x: f32) -> (f32, f32, i32) {
 }
 
 /// e^x. Zero at -inf and wherever the result rounds to it, inf above 88.72283.
+#[inline(always)]
 pub fn exp(x: f32) -> f32 {
     let (high, _, exponent) = exp_split(x);
     let value = scale(high, exponent);
@@ -165,6 +170,7 @@ pub fn exp(x: f32) -> f32 {
 ///
 /// 1 + x = 2^k * m with m in 0.707..1.414; the bits that 1 + x loses are kept and come back, scaled,
 /// in f = m - 1 and its own rest. For k = 0 and no `x_rest`, f is x itself.
+#[inline(always)]
 fn log1p_pair(x: f32, x_rest: f32) -> f32 {
     let sum = 1.0 + x;
     let x_part = sum - 1.0;
@@ -187,6 +193,7 @@ fn log1p_pair(x: f32, x_rest: f32) -> f32 {
 }
 
 /// log(1 + x): -inf at -1, NaN (`0x7fc0_0000`) below, inf at inf; a zero keeps its sign.
+#[inline(always)]
 pub fn log1p(x: f32) -> f32 {
     let value = log1p_pair(x, 0.0);
     if x > -1.0 && x < f32::INFINITY && x != 0.0 {
@@ -203,6 +210,7 @@ pub fn log1p(x: f32) -> f32 {
 /// 1 / (1 + e^-x): 0 at -inf (reached where e^x rounds to it), 1/2 at zero, 1 at inf.
 ///
 /// With e = e^-|x|, e / (1 + e) is divided with one correction step; the right half is 1 minus it.
+#[inline(always)]
 pub fn sigmoid(x: f32) -> f32 {
     let magnitude = if x.abs() > SATURATED { SATURATED } else { x.abs() };
     let (high, low, exponent) = exp_split(-magnitude);
@@ -227,6 +235,7 @@ pub fn sigmoid(x: f32) -> f32 {
 ///
 /// There neighbouring inputs differ by far less than the error of any product, so order is kept
 /// only by a form whose error shrinks with the distance from the minimum.
+#[inline(always)]
 fn silu_valley(x: f32) -> f32 {
     let t = (x - VALLEY_AT) - VALLEY_AT_REST;
     let rise = (t * t).mul_add(horner(&VALLEY, t), VALLEY_FLOOR_REST);
@@ -237,6 +246,7 @@ fn silu_valley(x: f32) -> f32 {
 ///
 /// Falls up to x = -1.2784645 and rises from there. The product is taken before the scaling by
 /// 2^exponent, so that a large -x does not magnify the rounding of a subnormal e^x.
+#[inline(always)]
 pub fn silu(x: f32) -> f32 {
     if x > SATURATED || x.is_nan() {
         return x;
@@ -264,6 +274,7 @@ pub fn silu(x: f32) -> f32 {
 ///
 /// Between, e^x enters the logarithm with the bits that its rounding loses, so this is more
 /// accurate than `log1p(exp(x))` and need not have the same bits.
+#[inline(always)]
 pub fn softplus(x: f32) -> f32 {
     if x > SOFTPLUS_LINEAR_ABOVE || x.is_nan() {
         x
