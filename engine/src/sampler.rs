@@ -1,7 +1,14 @@
 //! Choosing a token from a row of logits.
 //!
 //! Promises: the largest logit wins, the lowest id among equals; a row that is empty or holds NaN or
-//! infinity is an error, never a token.
+//! infinity is an error, never a token. Sampling is in `draw`, log-probabilities in `logprobs`; both
+//! refuse the same rows.
+
+mod draw;
+mod logprobs;
+
+pub use draw::{Sampler, SamplerOptions};
+pub use logprobs::{Logprob, Logprobs};
 
 use crate::session::RunError;
 use crate::tap::{Place, Site, Tap};
@@ -27,7 +34,16 @@ pub fn argmax(logits: &[f32], position: usize) -> Result<u32, RunError> {
 
 #[cfg(test)]
 mod tests {
+    use rand_xoshiro::Xoshiro256PlusPlus;
+    use rand_xoshiro::rand_core::{RngCore, SeedableRng};
+
     use super::*;
+
+    /// A seeded row of logits in `[-1, 1)`, with many ties.
+    pub fn row(seed: u64, width: usize) -> Vec<f32> {
+        let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);
+        (0..width).map(|_| (random.next_u32() >> 24) as f32 / 128.0 - 1.0).collect()
+    }
 
     #[test]
     fn ties_go_to_the_lowest_id() {

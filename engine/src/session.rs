@@ -94,6 +94,16 @@ pub enum RunError {
         /// Bytes asked for.
         bytes: u64,
     },
+    /// An option of the sampler is outside its range.
+    #[error("{field} {value}: must be {rule}")]
+    Sampling {
+        /// The option.
+        field: &'static str,
+        /// Its value.
+        value: f32,
+        /// What the option may be.
+        rule: &'static str,
+    },
     /// An earlier forward call of this session failed.
     #[error("session: an earlier forward call failed, its state is not usable")]
     Failed,
