@@ -88,4 +88,7 @@ pub enum ErrorKind {
     /// A forward call cannot be carried out.
     #[error(transparent)]
     Run(#[from] crate::session::RunError),
+    /// A switch is unknown or has a value that it cannot have.
+    #[error(transparent)]
+    Switch(#[from] crate::switches::SwitchError),
 }

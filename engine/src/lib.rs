@@ -11,7 +11,10 @@
 //! 3. `profile` - what differs between published implementations of the same model;
 //! 4. `reference` - what every operation means, `reference::order` first: it is the numerics contract;
 //! 5. `backend`, `forward`, `state` - the contract of those who compute, and the sequence they follow;
-//! 6. `session`, `mtp`, `sampler`, `tap` - running it and looking inside.
+//! 6. `cpu` - the same bytes with vectors and threads;
+//! 7. `session`, `mtp`, `sampler`, `tap` - running it and looking inside;
+//! 8. `decode` - generating, with or without drafts;
+//! 9. `switches` - what a user may turn.
 
 pub mod backend;
 pub mod config;
@@ -27,6 +30,7 @@ pub mod rows;
 pub mod sampler;
 pub mod session;
 pub mod state;
+pub mod switches;
 pub mod tap;
 pub mod tensor;
 
@@ -34,3 +38,4 @@ pub use error::{Error, ErrorKind, Result};
 pub use model::{Model, MtpModel};
 pub use profile::Profile;
 pub use session::Session;
+pub use switches::Switches;

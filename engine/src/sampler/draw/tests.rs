@@ -102,6 +102,7 @@ fn min_p_keeps_equals_together() {
     assert_eq!(keep(0.2), [3, 1, 4, 0, 2, 5]);
     assert_eq!(keep(0.3), [3, 1, 4]);
     assert_eq!(keep(0.6), [3]);
+    assert_eq!(keep(order::exp(-std::f32::consts::LN_2)), [3, 1, 4], "what weighs just that stays");
     assert_eq!(kept(SamplerOptions { min_p: 1.0_f32.next_down(), ..PLAIN }, &[1.0; 3]), [0, 1, 2]);
 }
 
@@ -247,6 +248,9 @@ fn a_draw_never_ends_on_a_token_without_weight() {
     assert_eq!(pick(&kept, 0.0), 4);
     assert_eq!(pick(&kept, 0.7), 2);
     assert_eq!(pick(&kept, 1.0_f64.next_down()), 2);
+    let even = [6, 7].map(|id| Candidate { id, weight: 1.0 });
+    assert_eq!(pick(&even, 0.5_f64.next_down()), 6);
+    assert_eq!(pick(&even, 0.5), 7, "half of the numbers in [0, 1) each");
     assert_eq!(pick(&kept, 1.0), 2, "a target that rounding brought up to the total");
 }
 
