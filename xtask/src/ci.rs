@@ -6,13 +6,14 @@
 use std::process::{Command, ExitCode};
 
 use anyhow::{Context, Result};
+use engine::Switches;
 use oracle::check::Verdict;
 use oracle::suites::{self, CANARIES};
 
 use crate::{tidy, verify, workspace};
 
 /// A step by name, and how to take it.
-type Named = (&'static str, fn() -> Result<Step>);
+type Named = (&'static str, fn(&Switches) -> Result<Step>);
 
 enum Step {
     Passed,
@@ -20,24 +21,24 @@ enum Step {
     NotRun(String),
 }
 
-pub fn run() -> Result<ExitCode> {
+pub fn run(switches: &Switches) -> Result<ExitCode> {
     let steps: [Named; 8] = [
-        ("fmt", || cargo(&["fmt", "--all", "--check"])),
-        ("tidy", || {
+        ("fmt", |_| cargo(&["fmt", "--all", "--check"])),
+        ("tidy", |_| {
             let breaches = tidy::breaches(&workspace::root())?;
             Ok(if breaches.is_empty() { Step::Passed } else { Step::Failed(breaches.join("\n")) })
         }),
-        ("clippy", || cargo(&["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"])),
-        ("deny", deny),
-        ("fixtures check", || xtask(&["fixtures", "check"])),
-        ("verify --tensor-equivalence", || xtask(&["verify", "--tensor-equivalence"])),
+        ("clippy", |_| cargo(&["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"])),
+        ("deny", |_| deny()),
+        ("fixtures check", |_| xtask(&["fixtures", "check"])),
+        ("verify --tensor-equivalence", |_| xtask(&["verify", "--tensor-equivalence"])),
         ("canaries", canaries),
-        ("sensitivity", || xtask(&["sensitivity", "--quiet"])),
+        ("sensitivity", |_| xtask(&["sensitivity", "--quiet"])),
     ];
     let (mut passed, mut failed, mut not_run) = (0, 0, 0);
     for (name, step) in steps {
         println!("--- {name}");
-        match step().unwrap_or_else(|error| Step::Failed(format!("{error:#}"))) {
+        match step(switches).unwrap_or_else(|error| Step::Failed(format!("{error:#}"))) {
             Step::Passed => {
                 passed += 1;
                 println!("passed: {name}");
@@ -83,9 +84,9 @@ fn deny() -> Result<Step> {
 }
 
 /// Plants faults one after the other; each must turn its cases red.
-fn canaries() -> Result<Step> {
+fn canaries(switches: &Switches) -> Result<Step> {
     for canary in CANARIES {
-        let setup = verify::setup(Some(canary.case.into()), Some(canary.fault), None);
+        let setup = verify::setup(Some(canary.case.into()), Some(canary.fault), None, switches);
         let checks = suites::run(&suites::tensor_equivalence(&setup), setup.threads, &|_| {});
         let verdict = Verdict::of(&checks);
         println!("{} in {}: {verdict:?}", canary.fault.name(), canary.case);

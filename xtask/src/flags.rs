@@ -5,7 +5,10 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use engine::Profile;
 use engine::mtp::Pairing;
+use engine::switches::CommandLine;
 use oracle::suites::Fault;
+
+use crate::switches::SwitchFlags;
 
 /// Determinism and equivalence oracle for DeepSeek-V4 inference.
 #[derive(Debug, Parser)]
@@ -26,6 +29,8 @@ pub enum Command {
     Logits(Logits),
     /// Print hyper-parameters and the tensor table of a model file.
     Inspect(Inspect),
+    /// Print the run-time switches in force, where each came from, and what this machine can run.
+    Env(Env),
     /// Make or check the files below `fixtures`.
     Fixtures(Fixtures),
     /// List goldens, or accept one by name.
@@ -38,6 +43,18 @@ pub enum Command {
     Tidy,
     /// Everything that must hold before a merge, cheapest first.
     Ci,
+}
+
+impl Command {
+    /// What the command line says about run-time switches; nothing where a command takes none.
+    pub fn switches(&self) -> CommandLine {
+        match self {
+            Self::Verify(flags) => flags.switches.0.clone(),
+            Self::Logits(flags) => flags.switches.0.clone(),
+            Self::Env(flags) => flags.switches.0.clone(),
+            _ => CommandLine::default(),
+        }
+    }
 }
 
 #[derive(Args, Debug)]
@@ -54,9 +71,8 @@ pub struct Verify {
     /// Plant a fault on purpose; the run must end red.
     #[arg(long, value_name = "FAULT", value_parser = fault)]
     pub plant: Option<Fault>,
-    /// Threads that cases are spread over [default: those of the machine].
-    #[arg(long, value_name = "N")]
-    pub threads: Option<usize>,
+    #[command(flatten)]
+    pub switches: SwitchFlags,
 }
 
 fn fault(name: &str) -> Result<Fault, String> {
@@ -101,6 +117,11 @@ pub struct Logits {
     /// Where to write the logits, f32 [tokens, vocabulary] (.npy).
     #[arg(long, value_name = "FILE")]
     pub out: PathBuf,
+    /// Where to write what was run, under which switches and by which build (.json).
+    #[arg(long, value_name = "FILE")]
+    pub record: Option<PathBuf>,
+    #[command(flatten)]
+    pub switches: SwitchFlags,
 }
 
 fn profile(name: &str) -> Result<Profile, String> {
@@ -137,6 +158,15 @@ impl From<PairingFlag> for Pairing {
 pub struct Inspect {
     /// The file, GGUF or safetensors.
     pub file: PathBuf,
+}
+
+#[derive(Args, Debug)]
+pub struct Env {
+    /// Print JSON.
+    #[arg(long)]
+    pub json: bool,
+    #[command(flatten)]
+    pub switches: SwitchFlags,
 }
 
 #[derive(Args, Debug)]

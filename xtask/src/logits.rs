@@ -10,13 +10,15 @@ use engine::mtp::{MtpSession, Pairing};
 use engine::rows::Rows;
 use engine::session::Keep;
 use engine::tap::Unobserved;
-use engine::{Model, MtpModel, Session, sampler};
+use engine::{Model, MtpModel, Session, Switches, sampler};
 use npyz::WriterBuilder;
+use serde_json::json;
 
+use crate::env::Build;
 use crate::flags::{Backend, Logits};
 use crate::progress;
 
-pub fn run(flags: &Logits) -> Result<ExitCode> {
+pub fn run(flags: &Logits, switches: &Switches) -> Result<ExitCode> {
     let Backend::Reference = flags.backend;
     refuse_overwriting(flags)?;
     let prompt = read_tokens(&flags.tokens)?;
@@ -73,7 +75,28 @@ pub fn run(flags: &Logits) -> Result<ExitCode> {
         let mut session = MtpSession::new(&model, block, flags.profile);
         drafts(&mut session, &tokens, &streams, flags.mtp_pairing.into(), path)?;
     }
+    if let Some(path) = &flags.record {
+        record(flags, switches, prompt.len(), path)?;
+    }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Writes what was run, under which switches and by which build.
+fn record(flags: &Logits, switches: &Switches, prompt: usize, path: &Path) -> Result<()> {
+    let Backend::Reference = flags.backend;
+    let record = json!({
+        "model": flags.model.display().to_string(),
+        "mtp": flags.mtp.as_ref().map(|path| path.display().to_string()),
+        "backend": "reference",
+        "profile": flags.profile.name,
+        "chunk": flags.chunk,
+        "prompt_tokens": prompt,
+        "greedy_tokens": flags.greedy,
+        "switches": switches.record(),
+        "build": Build::known(),
+    });
+    let text = serde_json::to_string_pretty(&record)?;
+    std::fs::write(path, text + "\n").with_context(|| path.display().to_string())
 }
 
 /// Refuses an output that is one of the inputs or another output: a mapped model must not change.
@@ -83,6 +106,7 @@ fn refuse_overwriting(flags: &Logits) -> Result<()> {
         ("--out", Some(&flags.out)),
         ("--mtp-out", flags.mtp_out.as_ref()),
         ("--tokens-out", flags.tokens_out.as_ref()),
+        ("--record", flags.record.as_ref()),
     ];
     let place = |path: &PathBuf| path.canonicalize().unwrap_or_else(|_| path.clone());
     let mut taken: Vec<PathBuf> = inputs.into_iter().flatten().map(place).collect();

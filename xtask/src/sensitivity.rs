@@ -4,6 +4,7 @@ use std::fmt::Write;
 use std::process::ExitCode;
 
 use anyhow::{Context, Result, anyhow};
+use engine::Switches;
 use engine::format::Gguf;
 use oracle::sensitivity;
 
@@ -13,7 +14,7 @@ use crate::{logits, progress, workspace};
 /// Tokens of the default prompt: enough to close a window of 128 and to make the indexer choose.
 const TOKENS: usize = 144;
 
-pub fn run(flags: &Sensitivity) -> Result<ExitCode> {
+pub fn run(flags: &Sensitivity, switches: &Switches) -> Result<ExitCode> {
     let tiny = workspace::fixtures().join("models/tiny");
     let main = Gguf::open(flags.model.as_ref().unwrap_or(&tiny.join("model.gguf")))?;
     let block = Gguf::open(flags.mtp.as_ref().unwrap_or(&tiny.join("mtp.gguf")))?;
@@ -26,7 +27,7 @@ pub fn run(flags: &Sensitivity) -> Result<ExitCode> {
             tokens
         }
     };
-    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    let threads = switches.threads.value;
     let count = main.tensors().len() + block.tensors().len();
     let bar = progress::bar(count as u64, "tensors");
     let effects = sensitivity::table(&main, &block, &tokens, threads, &|| bar.inc(1))

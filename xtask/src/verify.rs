@@ -7,22 +7,20 @@ use std::time::Instant;
 use anyhow::{Result, bail};
 use comfy_table::presets::NOTHING;
 use comfy_table::{CellAlignment, ContentArrangement, Table};
+use engine::Switches;
 use oracle::check::{Check, Outcome, Verdict};
 use oracle::suites::{self, Fault, Setup};
 
 use crate::flags::Verify;
 use crate::{progress, workspace};
 
-pub fn run(flags: &Verify) -> Result<ExitCode> {
+pub fn run(flags: &Verify, switches: &Switches) -> Result<ExitCode> {
     let ground_truth = match &flags.ground_truth {
         Some(path) if !path.is_dir() => bail!("--ground-truth {}: no such folder", path.display()),
         Some(path) => Some(path.clone()),
         None => Some(workspace::ground_truth()).filter(|path| path.is_dir()),
     };
-    let mut setup = setup(flags.case.clone(), flags.plant, ground_truth);
-    if let Some(threads) = flags.threads {
-        setup.threads = threads;
-    }
+    let setup = setup(flags.case.clone(), flags.plant, ground_truth, switches);
     let start = Instant::now();
     let jobs = suites::tensor_equivalence(&setup);
     let bar = progress::bar(jobs.len() as u64, "cases");
@@ -36,8 +34,13 @@ pub fn run(flags: &Verify) -> Result<ExitCode> {
     Ok(ExitCode::from(Verdict::of(&checks).exit_code()))
 }
 
-/// The workspace's own folders, and as many threads as the machine has.
-pub fn setup(case: Option<String>, fault: Option<Fault>, ground_truth: Option<PathBuf>) -> Setup {
+/// The workspace's own folders, and the threads that the switches allow.
+pub fn setup(
+    case: Option<String>,
+    fault: Option<Fault>,
+    ground_truth: Option<PathBuf>,
+    switches: &Switches,
+) -> Setup {
     Setup {
         fixtures: workspace::fixtures(),
         golden: workspace::golden(),
@@ -45,7 +48,7 @@ pub fn setup(case: Option<String>, fault: Option<Fault>, ground_truth: Option<Pa
         ground_truth,
         case,
         fault,
-        threads: std::thread::available_parallelism().map_or(1, usize::from),
+        threads: switches.threads.value,
     }
 }
 

@@ -9,7 +9,19 @@ fn fixtures() -> PathBuf {
 }
 
 fn xtask(arguments: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_xtask")).args(arguments).output().unwrap()
+    xtask_under(&[], arguments)
+}
+
+/// Under these variables and none other that a run-time switch reads.
+fn xtask_under(variables: &[(&str, &str)], arguments: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_xtask"));
+    for (name, _) in std::env::vars_os() {
+        let text = name.to_string_lossy();
+        if text.starts_with("LOCKSTEP_") || text.starts_with("DS4_") {
+            command.env_remove(name);
+        }
+    }
+    command.args(arguments).envs(variables.iter().copied()).output().unwrap()
 }
 
 fn text(bytes: &[u8]) -> String {
@@ -183,4 +195,122 @@ fn inspect_shows_metadata_tensors_and_hyper_parameters() {
     }
     let hostile = fixtures().join("hostile/overlap-inside.gguf");
     assert_eq!(xtask(&["inspect", hostile.to_str().unwrap()]).status.code(), Some(2));
+}
+
+/// Exit code 2, nothing on standard output, and an error that has these words.
+fn refused(variables: &[(&str, &str)], arguments: &[&str], words: &[&str]) {
+    let output = xtask_under(variables, arguments);
+    let error = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{arguments:?}: {error}");
+    assert!(output.stdout.is_empty(), "{arguments:?}");
+    assert!(words.iter().all(|word| error.contains(word)), "{words:?}: {error}");
+}
+
+#[test]
+fn env_lists_every_switch_and_where_its_value_came_from() {
+    let output = xtask_under(
+        &[("DS4_CUDA_MOE_ATOMIC_DOWN", "1"), ("LOCKSTEP_MOE_ATOMIC_ROWS", "64")],
+        &["env", "--threads", "3"],
+    );
+    let out = text(&output.stdout);
+    assert!(output.status.success() && output.stderr.is_empty(), "{}", text(&output.stderr));
+    assert!(!out.contains('\u{1b}'), "no colours in a pipe");
+    let line = |switch: &str| -> Vec<&str> {
+        let found = out.lines().find(|line| line.trim_start().starts_with(switch));
+        found.unwrap_or_else(|| panic!("{switch}: {out}")).split_whitespace().collect()
+    };
+    let starts = |switch: &str, words: &[&str]| {
+        assert_eq!(line(switch)[1..=words.len()], *words, "{switch}");
+    };
+    starts("moe-down", &["atomic", "alias", "DS4_CUDA_MOE_ATOMIC_DOWN", "LOCKSTEP_MOE_DOWN"]);
+    assert!(line("moe-down").contains(&"DS4_CUDA_MOE_NO_ATOMIC_DOWN,"), "aliases are listed");
+    starts("moe-atomic-rows", &["64", "variable", "LOCKSTEP_MOE_ATOMIC_ROWS"]);
+    starts("threads", &["3", "option", "--threads", "LOCKSTEP_THREADS"]);
+    starts("mtp-strict", &["1", "default", "LOCKSTEP_MTP_STRICT", "--mtp-strict"]);
+    starts("simd", &["auto", "default"]);
+    for words in ["simd scalar", "simd avx2", "simd avx512", "GPU driver", "libcuda.so.1"] {
+        assert!(out.contains(words), "{words}: {out}");
+    }
+    for words in ["not run: this command computes nothing", "memory", "rustc 1."] {
+        assert!(out.contains(words), "{words}: {out}");
+    }
+}
+
+#[test]
+fn env_as_json_says_the_same() {
+    let output = xtask_under(&[("DS4_MTP_STRICT", "1")], &["env", "--json", "--quality"]);
+    assert!(output.status.success() && output.stderr.is_empty(), "{}", text(&output.stderr));
+    let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let switches = report["switches"].as_array().unwrap();
+    let names: Vec<_> = switches.iter().map(|line| line["switch"].as_str().unwrap()).collect();
+    assert_eq!(names, ["moe-down", "moe-atomic-rows", "mtp-strict", "threads", "simd"]);
+    assert_eq!(switches[0]["value"], "ordered");
+    assert_eq!(switches[2]["source"], serde_json::json!({"kind": "preset", "name": "--quality"}));
+    assert_eq!(switches[2]["aliases"], serde_json::json!(["DS4_MTP_STRICT"]));
+    let machine = &report["machine"];
+    assert_eq!(machine["simd"][0]["found"], true);
+    assert!(machine["gpu_driver"]["found"].is_boolean());
+    assert_eq!(machine["gpu_driver"]["run"], "not run");
+    assert!(report["build"]["rustc"].as_str().unwrap().starts_with("rustc "));
+}
+
+#[test]
+fn no_command_starts_under_an_unknown_or_bad_switch() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    let (model, out) = (fixtures().join("models/tiny/model.gguf"), path("out"));
+    let model = model.to_str().unwrap();
+    let commands: [&[&str]; 10] = [
+        &["env"],
+        &["env", "--json"],
+        &["verify", "--tensor-equivalence"],
+        &["logits", "--model", model, "--tokens", &path("absent"), "--out", &out],
+        &["inspect", model],
+        &["fixtures", "check"],
+        &["golden", "list"],
+        &["sensitivity"],
+        &["tidy"],
+        &["ci"],
+    ];
+    for command in commands {
+        let unknown = [("LOCKSTEP_MOE_DWON", "atomic")];
+        refused(&unknown, command, &["LOCKSTEP_MOE_DWON", "LOCKSTEP_MOE_DOWN"]);
+        let bad = [("LOCKSTEP_THREADS", "0")];
+        refused(&bad, command, &["LOCKSTEP_THREADS", "\"0\"", "1 to 1024"]);
+        let both = [("DS4_CUDA_MOE_ATOMIC_DOWN", "1"), ("DS4_CUDA_MOE_NO_ATOMIC_DOWN", "1")];
+        refused(&both, command, &[both[0].0, both[1].0]);
+    }
+    let noise = ["noise", "--model", model, "--tokens", &path("absent")];
+    refused(&[("LOCKSTEP_X", "")], &noise, &["LOCKSTEP_X"]);
+    refused(&[], &["env", "--quality", "--moe-down", "atomic"], &["--quality", "--moe-down"]);
+    refused(&[], &["env", "--quality", "--mtp-strict=0"], &["--quality", "--mtp-strict"]);
+    refused(&[], &["env", "--simd", "neon"], &["--simd", "neon", "avx512"]);
+    refused(&[], &["env", "--threads", "1025"], &["--threads", "1025", "1 to 1024"]);
+    refused(&[], &["tidy", "--moe-down", "atomic"], &["--moe-down"]);
+    assert!(xtask(&["env", "--mtp-strict"]).status.success());
+}
+
+#[test]
+fn the_record_of_a_run_has_every_switch_with_its_source() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    let model = fixtures().join("models/trained-tiny/model.gguf");
+    let model = model.to_str().unwrap();
+    fs::write(path("t.json"), "[0, 324]").unwrap();
+    let (tokens, out, record) = (path("t.json"), path("l.npy"), path("r.json"));
+    let logits = ["logits", "--model", model, "--tokens", &tokens, "--out", &out];
+    let recorded = [&logits[..], &["--record", &record, "--simd", "scalar"]].concat();
+    let output = xtask_under(&[("DS4_CUDA_MOE_NO_ATOMIC_DOWN", "1")], &recorded);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    assert!(output.stdout.is_empty() && output.stderr.is_empty(), "quiet in a pipe");
+    let record: serde_json::Value =
+        serde_json::from_str(&fs::read_to_string(path("r.json")).unwrap()).unwrap();
+    let switches = &record["switches"];
+    assert_eq!(switches.as_object().unwrap().len(), 5);
+    assert_eq!(switches["moe-down"]["value"], "ordered");
+    assert_eq!(switches["moe-down"]["source"]["name"], "DS4_CUDA_MOE_NO_ATOMIC_DOWN");
+    assert_eq!(switches["simd"]["source"]["kind"], "option");
+    assert_eq!((&record["profile"], &record["prompt_tokens"]), (&"ds4".into(), &2.into()));
+    let over = [&logits[..], &["--record", &out]].concat();
+    refused(&[], &over, &["--record", "is in use already"]);
 }

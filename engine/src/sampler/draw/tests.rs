@@ -164,11 +164,14 @@ fn tokens_have_their_probabilities() {
     assert_binomial(&counts(PLAIN, &[5.0; 8], DRAWS), &[1.0; 8], DRAWS);
 }
 
+/// Two pairs of seed and position for each number.
+type Pair = fn(usize) -> [(u64, usize); 2];
+
 #[test]
 fn seeds_and_positions_share_nothing() {
     const DRAWS: usize = 100_000;
     let side = |seed: u64, position: usize| usize::from(uniform(seed, position) >= 0.5);
-    let pairs: [fn(usize) -> [(u64, usize); 2]; 5] = [
+    let pairs: [Pair; 5] = [
         |n| [(9, n), (9, n + 1)],
         |n| [(n as u64, 9), (n as u64 + 1, 9)],
         |n| [(n as u64, n + 1), (n as u64 + 1, n)],
