@@ -123,6 +123,7 @@ fn unknown_names_are_errors_that_name_the_nearest() {
         ("LOCKSTEP_MOE_DWON", "LOCKSTEP_MOE_DOWN"),
         ("LOCKSTEP_THREAD", "LOCKSTEP_THREADS"),
         ("LOCKSTEP_moe_down", "LOCKSTEP_MOE_DOWN"),
+        ("LOCKSTEP_moe_atomicrows", "LOCKSTEP_MOE_ATOMIC_ROWS"),
         ("LOCKSTEP_MTPSTRICT", "LOCKSTEP_MTP_STRICT"),
         ("LOCKSTEP_MOE_ATOMIC_ROW", "LOCKSTEP_MOE_ATOMIC_ROWS"),
         ("LOCKSTEP_SIMDX", "LOCKSTEP_SIMD"),
