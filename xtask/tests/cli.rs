@@ -226,7 +226,7 @@ fn env_lists_every_switch_and_where_its_value_came_from() {
     assert!(line("moe-down").contains(&"DS4_CUDA_MOE_NO_ATOMIC_DOWN,"), "aliases are listed");
     starts("moe-atomic-rows", &["64", "variable", "LOCKSTEP_MOE_ATOMIC_ROWS"]);
     starts("threads", &["3", "option", "--threads", "LOCKSTEP_THREADS"]);
-    starts("mtp-strict", &["1", "default", "LOCKSTEP_MTP_STRICT", "--mtp-strict"]);
+    starts("mtp-strict", &["0", "default", "LOCKSTEP_MTP_STRICT", "--mtp-strict"]);
     starts("simd", &["auto", "default"]);
     for words in ["simd scalar", "simd avx2", "simd avx512", "GPU driver", "libcuda.so.1"] {
         assert!(out.contains(words), "{words}: {out}");

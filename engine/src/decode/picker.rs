@@ -5,12 +5,15 @@
 
 use crate::backend::Backend;
 use crate::error::Result;
+use crate::sampler::Sampler;
 
 /// Chooses tokens.
 #[derive(Clone, Debug)]
 pub enum Picker {
-    /// The largest logit, the lowest id among equals.
+    /// The largest logit, the lowest id among equals; found where the logits are.
     Greedy,
+    /// Drawn.
+    Sampled(Sampler),
 }
 
 impl Picker {
@@ -26,6 +29,13 @@ impl Picker {
     ) -> Result<Vec<u32>> {
         match self {
             Self::Greedy => Ok(backend.argmax(logits, start)?),
+            Self::Sampled(sampler) => {
+                let rows = backend.download(logits)?;
+                let each = rows.iter().enumerate();
+                Ok(each
+                    .map(|(row, logits)| sampler.choose(logits, start + row))
+                    .collect::<Result<_, _>>()?)
+            }
         }
     }
 }

@@ -193,7 +193,7 @@ pub const MTP_STRICT: Row = Row {
     variable: "LOCKSTEP_MTP_STRICT",
     aliases: &[Alias { name: "DS4_MTP_STRICT", means: Value::Flag(true) }],
     values: Values::Flag,
-    default: Some(Value::Flag(true)),
+    default: Some(Value::Flag(false)),
     quality: Some(Value::Flag(true)),
     what: "1: a draft is taken only where one token at a time would have chosen it",
 };

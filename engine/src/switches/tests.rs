@@ -21,7 +21,7 @@ fn defaults_move_no_bit() {
     assert!(switches.entries().iter().all(|entry| entry.source == Source::Default));
     assert_eq!(switches.moe_down.value, MoeDown::Ordered);
     assert_eq!(switches.atomic_threshold.value, 128);
-    assert!(switches.mtp_strict.value);
+    assert!(!switches.mtp_strict.value);
     assert_eq!(switches.simd.value, Simd::Auto);
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     assert_eq!(switches.threads.value, cores.min(THREADS_MAX));
