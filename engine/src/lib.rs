@@ -18,6 +18,7 @@
 
 pub mod backend;
 pub mod config;
+pub mod cpu;
 pub mod decode;
 pub mod error;
 pub mod format;

@@ -16,6 +16,16 @@ impl Rows {
         Self { width, values: vec![0.0; count * width] }
     }
 
+    /// Rows of `width` made of these values.
+    ///
+    /// # Panics
+    /// When they are not whole rows.
+    #[must_use]
+    pub fn of(width: usize, values: Vec<f32>) -> Self {
+        assert!(values.len().is_multiple_of(width), "whole rows");
+        Self { width, values }
+    }
+
     /// No rows yet.
     #[must_use]
     pub fn empty(width: usize) -> Self {

@@ -94,6 +94,18 @@ pub enum RunError {
         /// Bytes asked for.
         bytes: u64,
     },
+    /// The system has no such number of threads.
+    #[error("threads {count}: the system has no more")]
+    Threads {
+        /// The number asked for.
+        count: usize,
+    },
+    /// The processor, or this engine, lacks vector instructions that were asked for.
+    #[error("simd {simd}: not on this processor, or not in this engine")]
+    Simd {
+        /// The level asked for.
+        simd: &'static str,
+    },
     /// An option of the sampler is outside its range.
     #[error("{field} {value}: must be {rule}")]
     Sampling {

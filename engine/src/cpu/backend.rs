@@ -2,13 +2,14 @@
 //!
 //! Promises: the bytes of [`crate::reference::Reference`] at every SIMD level and with any number of
 //! threads: work is split by rows, heads and experts, never inside a sum. The one exception is asked for
-//! by name: [`MoeDown::Atomic`].
+//! by name: [`Combine::Atomic`].
 
 use std::ops::Range;
 
-use super::experts::{self, MoeDown};
-use super::matmul::{Activations, Kernels};
+use super::activations::Activations;
+use super::experts::{self, Combine};
 use super::lanes::LANES;
+use super::matmul::Kernels;
 use super::threads::Threads;
 use super::{attention, indexer};
 use crate::backend::{Backend, Call, CompressedRows, Entered};
@@ -37,7 +38,7 @@ const GATE_PART: usize = 512;
 /// The CPU backend.
 pub struct Cpu {
     kernels: Kernels,
-    moe_down: MoeDown,
+    combine: Combine,
 }
 
 /// Rows and what belongs to each, one item a token.
@@ -49,8 +50,8 @@ fn tokens<'a>(rows: &'a mut Rows) -> Vec<(usize, &'a mut [f32])> {
 impl Cpu {
     /// A backend on these kernels, adding experts up in this way.
     #[must_use]
-    pub fn new(kernels: Kernels, moe_down: MoeDown) -> Self {
-        Self { kernels, moe_down }
+    pub fn new(kernels: Kernels, combine: Combine) -> Self {
+        Self { kernels, combine }
     }
 
     fn threads(&self) -> &Threads {
@@ -64,12 +65,20 @@ impl Cpu {
     }
 
     /// Runs `each` on the parts of `width` values of every row, with token and part.
-    fn each_part(&self, rows: &mut Rows, width: usize, work: usize, each: impl Fn(usize, usize, &mut [f32]) + Sync) {
+    fn each_part(
+        &self,
+        rows: &mut Rows,
+        width: usize,
+        work: usize,
+        each: impl Fn(usize, usize, &mut [f32]) + Sync,
+    ) {
         let row_width = rows.width();
-        let parts = rows.values_mut().chunks_exact_mut(row_width).enumerate().flat_map(|(token, row)| {
-            row.chunks_mut(width).enumerate().map(move |(part, values)| (token, part, values))
-        });
-        self.threads().each(parts.collect(), work, |(token, part, values)| each(token, part, values));
+        let parts =
+            rows.values_mut().chunks_exact_mut(row_width).enumerate().flat_map(|(token, row)| {
+                row.chunks_mut(width).enumerate().map(move |(part, values)| (token, part, values))
+            });
+        self.threads()
+            .each(parts.collect(), work, |(token, part, values)| each(token, part, values));
     }
 }
 
@@ -100,7 +109,13 @@ impl Backend for Cpu {
         rows.rows().slice(range).into()
     }
 
-    fn show(&self, taps: &mut Taps<'_>, tap: Tap, start: usize, rows: &Activations) -> Result<(), RunError> {
+    fn show(
+        &self,
+        taps: &mut Taps<'_>,
+        tap: Tap,
+        start: usize,
+        rows: &Activations,
+    ) -> Result<(), RunError> {
         taps.rows(tap, start, rows.rows())
     }
 
@@ -167,7 +182,13 @@ impl Backend for Cpu {
         let projected = self.project(&weights.mix, streams.rows(), config);
         let mut out = Rows::zeros(projected.count(), config.hidden);
         self.each_row(&mut out, |token, out| {
-            hyper::reduce_head(projected.row(token), weights, config, streams.rows().row(token), out);
+            hyper::reduce_head(
+                projected.row(token),
+                weights,
+                config,
+                streams.rows().row(token),
+                out,
+            );
         });
         out.into()
     }
@@ -360,7 +381,7 @@ impl Backend for Cpu {
         clamp: Option<f32>,
         taps: &mut Taps<'_>,
     ) -> Result<Activations, RunError> {
-        experts::routed(&self.kernels, self.moe_down, call, experts, choices, input, clamp, taps)
+        experts::routed(&self.kernels, self.combine, call, experts, choices, input, clamp, taps)
     }
 
     fn add(&self, a: Activations, b: &Activations) -> Activations {

@@ -4,7 +4,7 @@
 //! eight: compiled for 256-bit registers they become one instruction each (see `with_fma`), and
 //! without them the bits are the same.
 
-use crate::reference::order::fma;
+use crate::reference::order::{fma, quant_segment};
 
 /// Rows side by side.
 pub const LANES: usize = 8;
@@ -23,13 +23,21 @@ pub fn transpose(rows: &[f32], width: usize, out: &mut Vec<Lane>) {
     }
 }
 
+/// Chains that run at once: enough to hide the latency of one.
+pub const CHAINS: usize = 4;
+
 /// Sum of products of each row with `x` in segments of `SEGMENT` elements (`order::dot`, `order::dot_fp4`).
 #[inline(always)]
 pub fn dots<const SEGMENT: usize>(rows: &[Lane], x: &[f32]) -> Lane {
-    // Chains that run at once: enough to hide the latency of one.
-    const CHAINS: usize = 4;
-    assert_eq!(rows.len(), x.len(), "rows of a dot product");
     let mut total = [0.0; LANES];
+    add_dots::<SEGMENT>(rows, x, &mut total);
+    total
+}
+
+/// Adds the segments of a part of the rows to a total; all parts but the last are whole segments.
+#[inline(always)]
+pub fn add_dots<const SEGMENT: usize>(rows: &[Lane], x: &[f32], total: &mut Lane) {
+    assert_eq!(rows.len(), x.len(), "rows of a dot product");
     let whole = rows.len() / (CHAINS * SEGMENT) * (CHAINS * SEGMENT);
     let chunks = rows.chunks_exact(CHAINS * SEGMENT).zip(x.chunks_exact(CHAINS * SEGMENT));
     for (rows, x) in chunks {
@@ -41,7 +49,7 @@ pub fn dots<const SEGMENT: usize>(rows: &[Lane], x: &[f32]) -> Lane {
         }
         // ORDER: segments left to right.
         for acc in &acc {
-            add(acc, &mut total);
+            add(acc, total);
         }
     }
     for (rows, x) in rows[whole..].chunks(SEGMENT).zip(x[whole..].chunks(SEGMENT)) {
@@ -49,9 +57,8 @@ pub fn dots<const SEGMENT: usize>(rows: &[Lane], x: &[f32]) -> Lane {
         for (rows, x) in rows.iter().zip(x) {
             step(rows, *x, &mut acc);
         }
-        add(&acc, &mut total);
+        add(&acc, total);
     }
-    total
 }
 
 #[inline(always)]
@@ -65,5 +72,32 @@ fn step(rows: &Lane, x: f32, acc: &mut Lane) {
 fn add(acc: &Lane, total: &mut Lane) {
     for (total, acc) in total.iter_mut().zip(acc) {
         *total += acc;
+    }
+}
+
+/// How the blocks of a row fall into lanes.
+#[derive(Clone, Copy, Debug)]
+pub struct Parts {
+    starts: [usize; LANES],
+    lengths: [usize; LANES],
+    /// Blocks of the longest part.
+    pub steps: usize,
+}
+
+impl Parts {
+    /// The parts of a row of `n_blocks`.
+    #[must_use]
+    pub fn new(n_blocks: usize) -> Self {
+        let range = |part| quant_segment(part, n_blocks);
+        let lengths = std::array::from_fn(|part| range(part).len());
+        let steps = lengths.iter().copied().fold(0, usize::max);
+        Self { starts: std::array::from_fn(|part| range(part).start), lengths, steps }
+    }
+
+    /// Block `step` of part `lane`.
+    #[inline(always)]
+    #[must_use]
+    pub fn block(&self, step: usize, lane: usize) -> Option<usize> {
+        (step < self.lengths[lane]).then(|| self.starts[lane] + step)
     }
 }

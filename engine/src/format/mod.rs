@@ -9,7 +9,7 @@ pub mod chat;
 pub mod gguf;
 mod gguf_error;
 mod header;
-mod iq2_grid;
+pub(crate) mod iq2_grid;
 pub mod quant;
 pub mod safetensors;
 pub mod tokenizer;

@@ -10,6 +10,7 @@
 use half::{bf16, f16};
 
 use super::iq2_grid;
+use crate::reference::order::with_fma;
 use crate::tensor::DType;
 
 /// Elements of a Q8_0 block and of an activation block beside it.
@@ -199,24 +200,32 @@ pub struct Q8Row {
 }
 
 impl Q8Row {
-    /// Encodes activations: scale `amax/127` kept as f32, codes rounded half to even.
+    /// Encodes activations: scale `amax/127` kept as f32, codes rounded half to even, so that no
+    /// code is below -127.
     #[must_use]
     pub fn encode(x: &[f32]) -> Self {
-        let mut row = Self { quants: Vec::with_capacity(x.len()), scales: Vec::new() };
-        for block in x.chunks(Q8_BLOCK) {
-            let amax = abs_max(block);
+        let mut row = Self { quants: vec![0; x.len()], scales: vec![0.0; x.len() / Q8_BLOCK] };
+        encode_q8_blocks(x, &mut row.quants, &mut row.scales);
+        row
+    }
+}
+
+with_fma! {
+    fn encode_q8_blocks(x: &[f32], quants: &mut [i8], scales: &mut [f32]) {
+        let blocks = x.chunks_exact(Q8_BLOCK).zip(quants.chunks_exact_mut(Q8_BLOCK));
+        for ((x, quants), out) in blocks.zip(scales) {
+            let amax = abs_max(x);
             let mut scale = amax / 127.0;
             let mut inverse = 1.0 / scale;
             if !inverse.is_finite() {
                 // A block of zeros, or so near that its inverse scale overflows, is a block of zeros.
                 (scale, inverse) = (0.0, 0.0);
             }
-            row.scales.push(scale);
-            row.quants.extend(
-                block.iter().map(|x| (x * inverse).round_ties_even().clamp(-128.0, 127.0) as i8),
-            );
+            *out = scale;
+            for (quant, x) in quants.iter_mut().zip(x) {
+                *quant = (x * inverse).round_ties_even().clamp(-128.0, 127.0) as i8;
+            }
         }
-        row
     }
 }
 
@@ -232,30 +241,38 @@ pub struct Q8KRow {
 
 impl Q8KRow {
     /// Encodes activations: the first element of largest magnitude becomes -127, codes are rounded
-    /// half to even, the scale is the reciprocal of the rounded inverse scale.
+    /// half to even, the scale is the reciprocal of the rounded inverse scale. No code is below -127.
     #[must_use]
     pub fn encode(x: &[f32]) -> Self {
-        let mut row =
-            Self { quants: Vec::with_capacity(x.len()), scales: Vec::new(), sums: Vec::new() };
-        for block in x.chunks(K_BLOCK) {
-            let amax = abs_max(block);
-            let largest = block.iter().copied().find(|x| x.abs() == amax).unwrap_or(0.0);
+        let mut row = Self {
+            quants: vec![0; x.len()],
+            scales: vec![0.0; x.len() / K_BLOCK],
+            sums: vec![0; x.len() / 16],
+        };
+        encode_q8_k_blocks(x, &mut row.quants, &mut row.scales);
+        for (sum, group) in row.sums.iter_mut().zip(row.quants.chunks_exact(16)) {
+            *sum = group.iter().fold(0_i16, |sum, q| sum + i16::from(*q));
+        }
+        row
+    }
+}
+
+with_fma! {
+    fn encode_q8_k_blocks(x: &[f32], quants: &mut [i8], scales: &mut [f32]) {
+        let blocks = x.chunks_exact(K_BLOCK).zip(quants.chunks_exact_mut(K_BLOCK));
+        for ((x, quants), out) in blocks.zip(scales) {
+            let amax = abs_max(x);
+            let largest = x.iter().copied().find(|x| x.abs() == amax).unwrap_or(0.0);
             let mut inverse = -127.0 / largest;
             let mut scale = 1.0 / inverse;
             if !inverse.is_finite() {
                 (scale, inverse) = (0.0, 0.0);
             }
-            row.scales.push(scale);
-            let start = row.quants.len();
-            row.quants
-                .extend(block.iter().map(|x| (inverse * x).round_ties_even().min(127.0) as i8));
-            row.sums.extend(
-                row.quants[start..]
-                    .chunks(16)
-                    .map(|group| group.iter().fold(0_i16, |sum, q| sum + i16::from(*q))),
-            );
+            *out = scale;
+            for (quant, x) in quants.iter_mut().zip(x) {
+                *quant = (inverse * x).round_ties_even().min(127.0) as i8;
+            }
         }
-        row
     }
 }
 
@@ -277,8 +294,17 @@ pub fn encode_q8_0(x: &[f32]) -> Vec<u8> {
     out
 }
 
+#[inline(always)]
 fn abs_max(x: &[f32]) -> f32 {
-    x.iter().fold(0.0, |max, x| max.max(x.abs()))
+    // Eight maxima side by side, which a maximum does not mind.
+    let mut max = [0.0_f32; 8];
+    let (chunks, rest) = x.as_chunks::<8>();
+    for chunk in chunks {
+        for (max, x) in max.iter_mut().zip(chunk) {
+            *max = max.max(x.abs());
+        }
+    }
+    rest.iter().chain(&max).fold(0.0, |max: f32, x| max.max(x.abs()))
 }
 
 /// The sum of products of at most 256 codes, which is far below 2^31; wrapping only spares the check.

@@ -86,6 +86,19 @@ pub struct Matrix {
 }
 
 impl Matrix {
+    /// A matrix of these bytes; `None` when rows are not whole blocks or the bytes are not `rows` of them.
+    #[must_use]
+    pub fn new(dtype: DType, rows: usize, columns: usize, bytes: Bytes) -> Option<Self> {
+        let row_bytes = dtype.row_bytes(columns)?;
+        (row_bytes.checked_mul(rows)? == bytes.len()).then_some(Self {
+            dtype,
+            rows,
+            columns,
+            row_bytes,
+            bytes,
+        })
+    }
+
     /// The stored type.
     #[must_use]
     pub fn dtype(&self) -> DType {
