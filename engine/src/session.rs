@@ -94,6 +94,16 @@ pub enum RunError {
         /// Bytes asked for.
         bytes: u64,
     },
+    /// A backend cannot do what a switch asks for.
+    #[error("{switch} {value}: the {backend} backend has no such way")]
+    Switch {
+        /// The switch.
+        switch: &'static str,
+        /// Its value.
+        value: &'static str,
+        /// The backend.
+        backend: &'static str,
+    },
     /// The system has no such number of threads.
     #[error("threads {count}: the system has no more")]
     Threads {

@@ -223,7 +223,10 @@ fn groups_meet_their_own_part_of_the_activations() {
                     let rows = weights.row_range(group * rank, rank);
                     let expected = reference::quantised(&rows, &part);
                     let ours = &ours.row(token)[group * rank..(group + 1) * rank];
-                    assert!(bits_of(ours) == bits_of(expected.row(0)), "token {token}, group {group}");
+                    assert!(
+                        bits_of(ours) == bits_of(expected.row(0)),
+                        "token {token}, group {group}"
+                    );
                 }
             }
         }

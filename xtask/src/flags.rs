@@ -134,6 +134,8 @@ fn profile(name: &str) -> Result<Profile, String> {
 pub enum Backend {
     /// The plain CPU code that defines every operation.
     Reference,
+    /// Vectors and threads.
+    Cpu,
 }
 
 /// See [`Pairing`].

@@ -6,7 +6,9 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail, ensure};
+use engine::cpu::Cpu;
 use engine::mtp::{MtpSession, Pairing};
+use engine::reference::Reference;
 use engine::rows::Rows;
 use engine::session::Keep;
 use engine::tap::Unobserved;
@@ -19,7 +21,22 @@ use crate::flags::{Backend, Logits};
 use crate::progress;
 
 pub fn run(flags: &Logits, switches: &Switches) -> Result<ExitCode> {
-    let Backend::Reference = flags.backend;
+    match flags.backend {
+        Backend::Reference => {
+            Reference::accept(switches).map_err(engine::Error::from)?;
+            run_on(&Reference, flags, switches)
+        }
+        Backend::Cpu => {
+            run_on(&Cpu::from_switches(switches).map_err(engine::Error::from)?, flags, switches)
+        }
+    }
+}
+
+fn run_on<B: engine::backend::Backend>(
+    backend: &B,
+    flags: &Logits,
+    switches: &Switches,
+) -> Result<ExitCode> {
     refuse_overwriting(flags)?;
     let prompt = read_tokens(&flags.tokens)?;
     let model = Model::open(&flags.model)?;
@@ -41,7 +58,7 @@ pub fn run(flags: &Logits, switches: &Switches) -> Result<ExitCode> {
         model.config.context
     );
     let mut out = Output::create(&flags.out, total, model.config.vocabulary)?;
-    let mut session = Session::new(&model, flags.profile);
+    let mut session = Session::on(backend, &model, flags.profile)?;
     let mut streams = Rows::empty(model.config.stream_dim());
     let mut tokens = prompt.clone();
     let bar = progress::bar(total as u64, "tokens");
@@ -49,11 +66,12 @@ pub fn run(flags: &Logits, switches: &Switches) -> Result<ExitCode> {
     let mut last = Vec::new();
     let mut step = |tokens: &[u32], streams: &mut Rows, last: &mut Vec<f32>| -> Result<()> {
         let forward = session.forward(tokens, Keep::All, &mut Unobserved)?;
-        forward.logits.iter().try_for_each(|row| out.row(row))?;
+        let logits = backend.download(&forward.logits)?;
+        logits.iter().try_for_each(|row| out.row(row))?;
         if block.is_some() {
-            forward.streams.iter().for_each(|row| streams.push(row));
+            backend.download(&forward.streams)?.iter().for_each(|row| streams.push(row));
         }
-        *last = forward.logits.row(forward.logits.count() - 1).to_vec();
+        *last = logits.row(logits.count() - 1).to_vec();
         bar.inc(tokens.len() as u64);
         Ok(())
     };
@@ -72,22 +90,27 @@ pub fn run(flags: &Logits, switches: &Switches) -> Result<ExitCode> {
         std::fs::write(path, text + "\n").with_context(|| path.display().to_string())?;
     }
     if let (Some(block), Some(path)) = (&block, &flags.mtp_out) {
-        let mut session = MtpSession::new(&model, block, flags.profile);
-        drafts(&mut session, &tokens, &streams, flags.mtp_pairing.into(), path)?;
+        let mut session = MtpSession::on(backend, &model, block, flags.profile)?;
+        drafts(backend, &mut session, &tokens, &streams, flags.mtp_pairing.into(), path)?;
     }
     if let Some(path) = &flags.record {
-        record(flags, switches, prompt.len(), path)?;
+        record(flags, switches, &backend.name(), prompt.len(), path)?;
     }
     Ok(ExitCode::SUCCESS)
 }
 
 /// Writes what was run, under which switches and by which build.
-fn record(flags: &Logits, switches: &Switches, prompt: usize, path: &Path) -> Result<()> {
-    let Backend::Reference = flags.backend;
+fn record(
+    flags: &Logits,
+    switches: &Switches,
+    backend: &str,
+    prompt: usize,
+    path: &Path,
+) -> Result<()> {
     let record = json!({
         "model": flags.model.display().to_string(),
         "mtp": flags.mtp.as_ref().map(|path| path.display().to_string()),
-        "backend": "reference",
+        "backend": backend,
         "profile": flags.profile.name,
         "chunk": flags.chunk,
         "prompt_tokens": prompt,
@@ -113,14 +136,17 @@ fn refuse_overwriting(flags: &Logits) -> Result<()> {
     for (name, path) in outputs {
         let Some(path) = path else { continue };
         ensure!(!taken.contains(&place(path)), "{name} {}: is in use already", path.display());
+        let shown = path.display();
+        ensure!(!path.exists() || path.is_file(), "{name} {shown}: is not a regular file");
         taken.push(place(path));
     }
     Ok(())
 }
 
 /// Runs the block over a whole sequence and writes its logits.
-fn drafts(
-    session: &mut MtpSession<'_>,
+fn drafts<B: engine::backend::Backend>(
+    backend: &B,
+    session: &mut MtpSession<'_, B>,
     tokens: &[u32],
     streams: &Rows,
     pairing: Pairing,
@@ -128,10 +154,11 @@ fn drafts(
 ) -> Result<()> {
     let paired = pairing.tokens(tokens);
     ensure!(!paired.is_empty(), "--mtp: one token has no next one to be paired with");
-    let output =
-        session.forward(paired, &streams.slice(0..paired.len()), Keep::All, &mut Unobserved)?;
-    let mut out = Output::create(path, paired.len(), output.logits.width())?;
-    output.logits.iter().try_for_each(|row| out.row(row))?;
+    let streams = backend.upload(streams.slice(0..paired.len()))?;
+    let output = session.forward(paired, &streams, Keep::All, &mut Unobserved)?;
+    let logits = backend.download(&output.logits)?;
+    let mut out = Output::create(path, paired.len(), logits.width())?;
+    logits.iter().try_for_each(|row| out.row(row))?;
     out.finish()
 }
 

@@ -5,7 +5,7 @@
 
 use std::sync::OnceLock;
 
-use super::lanes::{LANES, Parts};
+use super::lanes::{LANES, Lane, Parts};
 use super::threads::Threads;
 use crate::format::quant::{K_BLOCK, Q8_BLOCK, Q8KRow, Q8Row};
 use crate::rows::Rows;
@@ -28,50 +28,76 @@ pub struct Encoded {
     rows: Vec<EncodedRow>,
 }
 
+/// Codes of one row in the order in which kernels meet them: by step, eight blocks each, absent ones zero.
 #[derive(Clone, Default)]
-struct EncodedRow {
-    quants: Vec<i8>,
-    scales: Vec<[f32; LANES]>,
-    sums: Vec<i16>,
+pub struct EncodedRow {
+    /// Codes.
+    pub quants: Vec<i8>,
+    /// Scales.
+    pub scales: Vec<Lane>,
+    /// Sums of 16 codes, in blocks of 256.
+    pub sums: Vec<i16>,
+    block: usize,
+}
+
+impl EncodedRow {
+    fn new(parts: &Parts, block: usize, quants: &[i8], scales: &[f32], sums: &[i16]) -> Self {
+        let blocks = parts.steps * LANES;
+        let mut row = Self {
+            quants: vec![0; blocks * block],
+            scales: vec![[0.0; LANES]; parts.steps],
+            sums: vec![0; if sums.is_empty() { 0 } else { blocks * block / 16 }],
+            block,
+        };
+        for index in 0..blocks {
+            let (step, lane) = (index / LANES, index % LANES);
+            let Some(from) = parts.block(step, lane) else { continue };
+            let codes = &quants[from * block..(from + 1) * block];
+            row.quants[index * block..(index + 1) * block].copy_from_slice(codes);
+            row.scales[step][lane] = scales[from];
+            if !sums.is_empty() {
+                let groups = block / 16;
+                let sums = &sums[from * groups..(from + 1) * groups];
+                row.sums[index * groups..(index + 1) * groups].copy_from_slice(sums);
+            }
+        }
+        row
+    }
+
+    /// Whether there are codes, and sums where blocks have them, for every block of the parts.
+    #[inline(always)]
+    #[must_use]
+    pub fn covers(&self, parts: &Parts) -> bool {
+        let codes = parts.steps * LANES * self.block;
+        let sums = if self.block == K_BLOCK { codes / 16 } else { 0 };
+        self.scales.len() == parts.steps && self.quants.len() == codes && self.sums.len() == sums
+    }
 }
 
 impl Encoded {
     /// How the blocks of a row fall into lanes.
     #[must_use]
-    pub fn parts(&self) -> Parts {
-        self.parts
+    pub fn parts(&self) -> &Parts {
+        &self.parts
     }
 
-    /// Codes of a row, and their scales by step.
+    /// One row.
     #[inline(always)]
     #[must_use]
-    pub fn row(&self, token: usize) -> (&[i8], &[[f32; LANES]]) {
-        let row = &self.rows[token];
-        (&row.quants, &row.scales)
-    }
-
-    /// Sums of 16 codes of a row.
-    #[inline(always)]
-    #[must_use]
-    pub fn sums(&self, token: usize) -> &[i16] {
-        &self.rows[token].sums
+    pub fn row(&self, token: usize) -> &EncodedRow {
+        &self.rows[token]
     }
 
     fn new(
         rows: &Rows,
         block: usize,
         threads: &Threads,
-        encode: impl Fn(&[f32]) -> (Vec<i8>, Vec<f32>, Vec<i16>) + Sync,
+        encode: impl Fn(&[f32], &Parts) -> EncodedRow + Sync,
     ) -> Self {
         let parts = Parts::new(rows.width() / block);
         let mut encoded = vec![EncodedRow::default(); rows.count()];
         let items: Vec<(&mut EncodedRow, &[f32])> = encoded.iter_mut().zip(rows.iter()).collect();
-        threads.each(items, rows.width() * WORK, |(out, x)| {
-            let (quants, scales, sums) = encode(x);
-            let lane = |step, lane| parts.block(step, lane).map_or(0.0, |block| scales[block]);
-            let step = |step| std::array::from_fn(|l| lane(step, l));
-            *out = EncodedRow { quants, scales: (0..parts.steps).map(step).collect(), sums };
-        });
+        threads.each(items, rows.width() * WORK, |(out, x)| *out = encode(x, &parts));
         Self { parts, rows: encoded }
     }
 }
@@ -98,9 +124,9 @@ impl Activations {
     /// Codes in blocks of 32.
     pub fn q8(&self, threads: &Threads) -> &Encoded {
         self.q8.get_or_init(|| {
-            Encoded::new(&self.rows, Q8_BLOCK, threads, |x| {
+            Encoded::new(&self.rows, Q8_BLOCK, threads, |x, parts| {
                 let row = Q8Row::encode(x);
-                (row.quants, row.scales, Vec::new())
+                EncodedRow::new(parts, Q8_BLOCK, &row.quants, &row.scales, &[])
             })
         })
     }
@@ -108,9 +134,9 @@ impl Activations {
     /// Codes in blocks of 256.
     pub fn q8_k(&self, threads: &Threads) -> &Encoded {
         self.q8_k.get_or_init(|| {
-            Encoded::new(&self.rows, K_BLOCK, threads, |x| {
+            Encoded::new(&self.rows, K_BLOCK, threads, |x, parts| {
                 let row = Q8KRow::encode(x);
-                (row.quants, row.scales, row.sums)
+                EncodedRow::new(parts, K_BLOCK, &row.quants, &row.scales, &row.sums)
             })
         })
     }

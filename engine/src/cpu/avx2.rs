@@ -2,45 +2,25 @@
 //!
 //! Promises: the bytes of `reference::matmul`: the eight parts of a row are the eight lanes of a register, each
 //! with its own chain of `fma`, added left to right at the end. A part that is shorter than another is
-//! filled up with blocks of zeros at scale zero, which changes no bit: a chain starts at `+0` and so
-//! never is `-0`.
+//! filled up with blocks of scale zero, which changes no bit: a chain starts at `+0` and so never is
+//! `-0`.
 //! Assumes the processor has the features that each function is compiled for, codes of activations from
 //! -127 to 127 (their encoders promise it), and rows of whole blocks.
 
 use std::arch::x86_64::{
-    __m128i, __m256, __m256i, _mm_and_si128, _mm_loadu_si128, _mm_set1_epi8, _mm_srli_epi16,
-    _mm256_abs_epi8, _mm256_add_epi32, _mm256_and_si256, _mm256_broadcastsi128_si256,
-    _mm256_cvtepi32_ps, _mm256_cvtepu8_epi16, _mm256_cvtph_ps, _mm256_fmadd_ps, _mm256_hadd_epi32,
-    _mm256_loadu_ps, _mm256_loadu_si256, _mm256_madd_epi16, _mm256_maddubs_epi16, _mm256_mul_ps,
-    _mm256_permute2x128_si256, _mm256_set1_epi8, _mm256_set1_epi16, _mm256_set1_ps,
-    _mm256_setzero_ps, _mm256_setzero_si256, _mm256_shuffle_epi8, _mm256_sign_epi8,
-    _mm256_srli_epi16, _mm256_storeu_ps, _mm256_xor_ps,
+    __m128i, __m256, __m256i, _mm_and_si128, _mm_loadu_si128, _mm_set_epi16, _mm_set1_epi8,
+    _mm_srli_epi16, _mm256_abs_epi8, _mm256_add_epi32, _mm256_and_si256,
+    _mm256_broadcastsi128_si256, _mm256_cvtepi32_ps, _mm256_cvtepu8_epi16, _mm256_cvtph_ps,
+    _mm256_fmadd_ps, _mm256_hadd_epi32, _mm256_loadu_ps, _mm256_loadu_si256, _mm256_madd_epi16,
+    _mm256_maddubs_epi16, _mm256_mul_ps, _mm256_permute2f128_ps, _mm256_permute2x128_si256,
+    _mm256_set_epi64x, _mm256_set1_epi8, _mm256_set1_epi16, _mm256_set1_ps, _mm256_setzero_ps,
+    _mm256_setzero_si256, _mm256_shuffle_epi8, _mm256_shuffle_ps, _mm256_sign_epi8,
+    _mm256_srli_epi16, _mm256_storeu_ps, _mm256_unpackhi_ps, _mm256_unpacklo_ps, _mm256_xor_ps,
 };
 
-use super::activations::Encoded;
+use super::activations::EncodedRow;
 use super::lanes::{LANES, Lane, Parts};
 use crate::format::iq2_grid;
-use crate::format::quant::K_BLOCK;
-
-/// One row of weights, unpacked as far as that pays when several tokens meet it.
-pub struct Row<'a> {
-    bytes: &'a [u8],
-    parts: Parts,
-    scratch: &'a mut Scratch,
-}
-
-/// Room for an unpacked row.
-#[derive(Default)]
-pub struct Scratch {
-    /// Scales by step, eight lanes each.
-    scales: Vec<[f32; LANES]>,
-    /// Scales of minima by step.
-    minima: Vec<[f32; LANES]>,
-    /// IQ2_XXS: magnitudes and signs, 32 a group, and factors, one a group.
-    magnitudes: Vec<[i8; 32]>,
-    signs: Vec<[i8; 32]>,
-    factors: Vec<i16>,
-}
 
 /// The formats.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,119 +44,110 @@ impl Format {
             Self::Q4K => 144,
         }
     }
+}
 
-    /// Offset of the scale in a block.
-    const fn scale_at(self) -> usize {
-        match self {
-            Self::Q8_0 | Self::Iq2Xxs | Self::Q4K => 0,
-            Self::Q2K => 80,
-        }
+/// A block of any format whose scales are zero.
+static NOTHING: [u8; 144] = [0; 144];
+
+/// Where the blocks of a row are.
+#[derive(Clone, Copy)]
+struct Blocks<'a> {
+    row: &'a [u8],
+    size: usize,
+    parts: &'a Parts,
+}
+
+impl Blocks<'_> {
+    /// The eight blocks of a step, one a lane.
+    #[inline(always)]
+    fn at(&self, step: usize) -> [*const u8; LANES] {
+        std::array::from_fn(|lane| match self.parts.block(step, lane) {
+            Some(block) => self.row[block * self.size..][..self.size].as_ptr(),
+            None => NOTHING.as_ptr(),
+        })
     }
 }
 
-impl<'a> Row<'a> {
-    /// Unpacks a row of weights.
-    #[target_feature(enable = "avx2,fma,f16c")]
-    pub fn new(format: Format, bytes: &'a [u8], parts: Parts, scratch: &'a mut Scratch) -> Self {
-        let size = format.block_bytes();
-        scratch.scales.clear();
-        scratch.minima.clear();
-        let with_minima = matches!(format, Format::Q2K | Format::Q4K);
-        for step in 0..parts.steps {
-            let (mut scales, mut minima) = ([0_u16; LANES], [0_u16; LANES]);
-            for lane in 0..LANES {
-                let Some(block) = parts.block(step, lane) else { continue };
-                let at = block * size + format.scale_at();
-                scales[lane] = u16::from_le_bytes([bytes[at], bytes[at + 1]]);
-                if with_minima {
-                    minima[lane] = u16::from_le_bytes([bytes[at + 2], bytes[at + 3]]);
-                }
-            }
-            scratch.scales.push(halves(&scales));
-            if with_minima {
-                scratch.minima.push(halves(&minima));
-            }
-        }
-        if format == Format::Iq2Xxs {
-            unpack_iq2_xxs(bytes, scratch);
-        }
-        Self { bytes, parts, scratch }
-    }
+/// Magnitudes, signs and factor of a group of 32 of IQ2_XXS.
+#[derive(Clone, Copy)]
+struct Group {
+    magnitudes: __m256i,
+    signs: __m256i,
+    factor: i16,
 }
 
-/// Eight halves as floats.
-#[target_feature(enable = "avx2,fma,f16c")]
-fn halves(bits: &[u16; LANES]) -> [f32; LANES] {
-    let mut out = [0.0; LANES];
-    // SAFETY: both arrays are as long as the registers.
-    unsafe {
-        let value = _mm256_cvtph_ps(_mm_loadu_si128(bits.as_ptr().cast()));
-        _mm256_storeu_ps(out.as_mut_ptr(), value);
-    }
-    out
-}
+/// Room for the groups of an unpacked row of IQ2_XXS.
+#[derive(Default)]
+pub struct Scratch(Vec<Group>);
 
-/// Signs of seven bits and the eighth that makes the number of negative ones even: 1 or -1.
-static SIGNS: [[i8; 8]; 128] = {
-    let mut table = [[1; 8]; 128];
+/// Signs of seven bits and the eighth that makes the number of negative ones even: bytes of 1 or -1.
+static SIGNS: [i64; 128] = {
+    let mut table = [0; 128];
     let mut code = 0;
     while code < 128 {
         let bits = code as u32 | ((code as u32).count_ones() & 1) << 7;
+        let mut bytes = [1_u8; 8];
         let mut j = 0;
         while j < 8 {
             if bits >> j & 1 == 1 {
-                table[code][j] = -1;
+                bytes[j] = 0xff;
             }
             j += 1;
         }
+        table[code] = i64::from_le_bytes(bytes);
         code += 1;
     }
     table
 };
 
-fn unpack_iq2_xxs(bytes: &[u8], scratch: &mut Scratch) {
-    scratch.magnitudes.clear();
-    scratch.signs.clear();
-    scratch.factors.clear();
-    for block in bytes.chunks_exact(66) {
-        for group in block[2..].chunks_exact(8) {
-            let word = u32::from_le_bytes([group[4], group[5], group[6], group[7]]);
-            let (mut magnitudes, mut signs) = ([0; 32], [0; 32]);
-            for l in 0..4 {
-                magnitudes[8 * l..8 * l + 8].copy_from_slice(iq2_grid::row(group[l]));
-                let code = (word >> (7 * l)) as usize & 127;
-                signs[8 * l..8 * l + 8].copy_from_slice(&SIGNS[code]);
-            }
-            scratch.magnitudes.push(magnitudes);
-            scratch.signs.push(signs);
-            scratch.factors.push(2 * (word >> 28) as i16 + 1);
-        }
+/// Group `group` of a block of IQ2_XXS.
+///
+/// # Safety
+/// `block` points to a whole block.
+#[inline]
+#[target_feature(enable = "avx2,fma,f16c")]
+unsafe fn iq2_group(block: *const u8, group: usize) -> Group {
+    // SAFETY: eight groups of eight bytes follow the scale of a block.
+    let bits = u64::from_le(unsafe { block.add(2 + 8 * group).cast::<u64>().read_unaligned() });
+    let word = (bits >> 32) as u32;
+    let grid = |l: u32| i64::from_le_bytes(iq2_grid::row((bits >> (8 * l)) as u8).map(|b| b as u8));
+    let sign = |l: u32| SIGNS[(word >> (7 * l)) as usize & 127];
+    Group {
+        magnitudes: _mm256_set_epi64x(grid(3), grid(2), grid(1), grid(0)),
+        signs: _mm256_set_epi64x(sign(3), sign(2), sign(1), sign(0)),
+        factor: 2 * (word >> 28) as i16 + 1,
     }
 }
 
-/// 32 bytes at `offset`.
+/// Bytes 32 from `values` on.
+///
+/// # Safety
+/// They can be read.
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c")]
-fn load<T>(values: &[T], offset: usize) -> __m256i {
-    const { assert!(size_of::<T>() == 1) };
-    let values = &values[offset..offset + 32];
-    // SAFETY: `values` is 32 bytes.
-    unsafe { _mm256_loadu_si256(values.as_ptr().cast()) }
+unsafe fn load<T>(values: *const T) -> __m256i {
+    // SAFETY: as the caller promises.
+    unsafe { _mm256_loadu_si256(values.cast()) }
 }
 
-/// 16 bytes at `offset`.
+/// The halves at `offset` of eight blocks, as floats.
+///
+/// # Safety
+/// They can be read.
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c")]
-fn load_half(values: &[u8], offset: usize) -> __m128i {
-    let values = &values[offset..offset + 16];
-    // SAFETY: `values` is 16 bytes.
-    unsafe { _mm_loadu_si128(values.as_ptr().cast()) }
+unsafe fn scales(blocks: &[*const u8; LANES], offset: usize) -> __m256 {
+    // SAFETY: as the caller promises.
+    let half = |lane: usize| unsafe { blocks[lane].add(offset).cast::<i16>().read_unaligned() };
+    let halves =
+        _mm_set_epi16(half(7), half(6), half(5), half(4), half(3), half(2), half(1), half(0));
+    _mm256_cvtph_ps(halves)
 }
 
 /// Eight floats.
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c")]
-fn floats(values: &[f32; LANES]) -> __m256 {
+fn floats(values: &Lane) -> __m256 {
     // SAFETY: `values` is as long as the register.
     unsafe { _mm256_loadu_ps(values.as_ptr()) }
 }
@@ -184,12 +155,12 @@ fn floats(values: &[f32; LANES]) -> __m256 {
 /// The sum of each of eight registers, in order.
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c")]
-fn reduce(v: &[__m256i; LANES]) -> __m256i {
+fn reduce(v: [__m256i; LANES]) -> __m256 {
     let low = _mm256_hadd_epi32(_mm256_hadd_epi32(v[0], v[1]), _mm256_hadd_epi32(v[2], v[3]));
     let high = _mm256_hadd_epi32(_mm256_hadd_epi32(v[4], v[5]), _mm256_hadd_epi32(v[6], v[7]));
     let first = _mm256_permute2x128_si256::<0x20>(low, high);
     let second = _mm256_permute2x128_si256::<0x31>(low, high);
-    _mm256_add_epi32(first, second)
+    _mm256_cvtepi32_ps(_mm256_add_epi32(first, second))
 }
 
 /// The lanes added left to right, from `+0`.
@@ -203,91 +174,156 @@ fn total(acc: __m256) -> f32 {
     lanes.iter().fold(0.0, |total, part| total + part)
 }
 
-/// Products of signed bytes in pairs of pairs: eight sums of four. `a` may be -128.
-#[inline]
+/// The products of a row of weights with rows `tokens` of the activations.
+///
+/// # Panics
+/// When the row is not as long as the activations.
 #[target_feature(enable = "avx2,fma,f16c")]
-fn signed_products(a: __m256i, x: __m256i) -> __m256i {
-    let products = _mm256_maddubs_epi16(_mm256_abs_epi8(a), _mm256_sign_epi8(x, a));
-    _mm256_madd_epi16(products, _mm256_set1_epi16(1))
-}
-
-/// The product of a row with row `token` of the activations.
-#[target_feature(enable = "avx2,fma,f16c")]
-pub fn product(format: Format, row: &Row<'_>, x: &Encoded, token: usize) -> f32 {
-    match format {
-        Format::Q8_0 => q8_0(row, x, token),
-        Format::Iq2Xxs => iq2_xxs(row, x, token),
-        Format::Q2K => q2_k(row, x, token),
-        Format::Q4K => q4_k(row, x, token),
+pub fn products<'x>(
+    format: Format,
+    row: &[u8],
+    parts: &Parts,
+    tokens: impl ExactSizeIterator<Item = &'x EncodedRow>,
+    out: &mut [f32],
+    scratch: &mut Scratch,
+) {
+    let blocks = Blocks { row, size: format.block_bytes(), parts };
+    assert_eq!(row.len(), parts.count() * blocks.size, "bytes of a row");
+    let several = tokens.len() > 1;
+    if several && format == Format::Iq2Xxs {
+        unpack(&blocks, scratch);
     }
-}
-
-#[inline]
-#[target_feature(enable = "avx2,fma,f16c")]
-fn q8_0(row: &Row<'_>, x: &Encoded, token: usize) -> f32 {
-    let (quants, x_scales) = x.row(token);
-    let mut acc = _mm256_setzero_ps();
-    for (step, x_scales) in x_scales.iter().enumerate() {
-        let mut sums = [_mm256_setzero_si256(); LANES];
-        for (lane, sum) in sums.iter_mut().enumerate() {
-            let Some(block) = row.parts.block(step, lane) else { continue };
-            *sum = signed_products(load(row.bytes, block * 34 + 2), load(quants, block * 32));
-        }
-        let scale = _mm256_mul_ps(floats(&row.scratch.scales[step]), floats(x_scales));
-        acc = _mm256_fmadd_ps(scale, _mm256_cvtepi32_ps(reduce(&sums)), acc);
-    }
-    total(acc)
-}
-
-#[inline]
-#[target_feature(enable = "avx2,fma,f16c")]
-fn iq2_xxs(row: &Row<'_>, x: &Encoded, token: usize) -> f32 {
-    const GROUPS: usize = K_BLOCK / 32;
-    let (quants, x_scales) = x.row(token);
-    let scratch = &row.scratch;
-    let mut acc = _mm256_setzero_ps();
-    for (step, x_scales) in x_scales.iter().enumerate() {
-        let mut sums = [_mm256_setzero_si256(); LANES];
-        for (lane, sum) in sums.iter_mut().enumerate() {
-            let Some(block) = row.parts.block(step, lane) else { continue };
-            let groups = block * GROUPS..(block + 1) * GROUPS;
-            let magnitudes = &scratch.magnitudes[groups.clone()];
-            let signs = &scratch.signs[groups.clone()];
-            let factors = &scratch.factors[groups];
-            let quants = &quants[block * K_BLOCK..(block + 1) * K_BLOCK];
-            for group in 0..GROUPS {
-                let x = _mm256_sign_epi8(load(quants, 32 * group), load(&signs[group], 0));
-                let products = _mm256_maddubs_epi16(load(&magnitudes[group], 0), x);
-                let factor = _mm256_set1_epi16(factors[group]);
-                *sum = _mm256_add_epi32(*sum, _mm256_madd_epi16(products, factor));
+    for (x, out) in tokens.zip(out) {
+        assert!(x.covers(parts), "codes of a row");
+        // SAFETY: the lengths of the row and of the codes were checked above.
+        *out = unsafe {
+            match format {
+                Format::Q8_0 => q8_0(&blocks, x),
+                Format::Iq2Xxs if several => iq2_xxs_unpacked(&blocks, scratch, x),
+                Format::Iq2Xxs => iq2_xxs(&blocks, x),
+                Format::Q2K => q2_k(&blocks, x),
+                Format::Q4K => q4_k(&blocks, x),
             }
-        }
-        let scale = _mm256_mul_ps(floats(&scratch.scales[step]), floats(x_scales));
-        // The integer counts in eighths.
-        let scale = _mm256_mul_ps(scale, _mm256_set1_ps(0.125));
-        acc = _mm256_fmadd_ps(scale, _mm256_cvtepi32_ps(reduce(&sums)), acc);
+        };
+    }
+}
+
+/// # Safety
+/// `x` covers the parts of `blocks`.
+#[target_feature(enable = "avx2,fma,f16c")]
+unsafe fn q8_0(blocks: &Blocks<'_>, x: &EncodedRow) -> f32 {
+    let (mut quants, ones) = (x.quants.as_ptr(), _mm256_set1_epi16(1));
+    let mut acc = _mm256_setzero_ps();
+    for (step, x_scales) in x.scales.iter().enumerate() {
+        let at = blocks.at(step);
+        let mut sums = [_mm256_setzero_si256(); LANES];
+        // SAFETY: blocks are whole, and `x` has eight blocks of codes a step.
+        let weights = unsafe {
+            for (lane, sum) in sums.iter_mut().enumerate() {
+                let (w, x) = (load(at[lane].add(2)), load(quants.add(32 * lane)));
+                // The magnitude of -128 is 128, which is a byte without sign.
+                let products = _mm256_maddubs_epi16(_mm256_abs_epi8(w), _mm256_sign_epi8(x, w));
+                *sum = _mm256_madd_epi16(products, ones);
+            }
+            quants = quants.add(32 * LANES);
+            scales(&at, 0)
+        };
+        acc = _mm256_fmadd_ps(_mm256_mul_ps(weights, floats(x_scales)), reduce(sums), acc);
     }
     total(acc)
 }
 
-/// One step of a format with minima: codes first, then minima.
+/// Adds the products of one group to the sum of a block.
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c")]
-fn with_minima(
-    row: &Row<'_>,
-    step: usize,
-    x_scales: &[f32; LANES],
-    codes: &[__m256i; LANES],
-    minima: &[__m256i; LANES],
+fn add_group(sum: __m256i, group: &Group, x: __m256i) -> __m256i {
+    let products = _mm256_maddubs_epi16(group.magnitudes, _mm256_sign_epi8(x, group.signs));
+    _mm256_add_epi32(sum, _mm256_madd_epi16(products, _mm256_set1_epi16(group.factor)))
+}
+
+/// `acc` with the products of a step of IQ2_XXS, which count in eighths.
+#[inline]
+#[target_feature(enable = "avx2,fma,f16c")]
+fn add_eighths(weights: __m256, x_scales: &Lane, sums: [__m256i; LANES], acc: __m256) -> __m256 {
+    let scale = _mm256_mul_ps(weights, floats(x_scales));
+    _mm256_fmadd_ps(_mm256_mul_ps(scale, _mm256_set1_ps(0.125)), reduce(sums), acc)
+}
+
+/// # Safety
+/// `x` covers the parts of `blocks`.
+#[target_feature(enable = "avx2,fma,f16c")]
+unsafe fn iq2_xxs(blocks: &Blocks<'_>, x: &EncodedRow) -> f32 {
+    let mut quants = x.quants.as_ptr();
+    let mut acc = _mm256_setzero_ps();
+    for (step, x_scales) in x.scales.iter().enumerate() {
+        let at = blocks.at(step);
+        let mut sums = [_mm256_setzero_si256(); LANES];
+        // SAFETY: blocks are whole, and `x` has eight blocks of codes a step.
+        let weights = unsafe {
+            for (block, sum) in at.iter().zip(&mut sums) {
+                for group in 0..8 {
+                    *sum = add_group(*sum, &iq2_group(*block, group), load(quants.add(32 * group)));
+                }
+                quants = quants.add(256);
+            }
+            scales(&at, 0)
+        };
+        acc = add_eighths(weights, x_scales, sums, acc);
+    }
+    total(acc)
+}
+
+/// Unpacks a row of IQ2_XXS, block after block of every step.
+#[target_feature(enable = "avx2,fma,f16c")]
+fn unpack(blocks: &Blocks<'_>, scratch: &mut Scratch) {
+    scratch.0.clear();
+    for step in 0..blocks.parts.steps {
+        for block in blocks.at(step) {
+            // SAFETY: blocks are whole.
+            scratch.0.extend((0..8).map(|group| unsafe { iq2_group(block, group) }));
+        }
+    }
+}
+
+/// # Safety
+/// `x` covers the parts of `blocks`.
+#[target_feature(enable = "avx2,fma,f16c")]
+unsafe fn iq2_xxs_unpacked(blocks: &Blocks<'_>, scratch: &Scratch, x: &EncodedRow) -> f32 {
+    let mut quants = x.quants.as_ptr();
+    let mut groups = scratch.0.chunks_exact(8);
+    let mut acc = _mm256_setzero_ps();
+    for (step, x_scales) in x.scales.iter().enumerate() {
+        let mut sums = [_mm256_setzero_si256(); LANES];
+        // SAFETY: blocks are whole, and `x` has eight blocks of codes a step.
+        let weights = unsafe {
+            for (sum, groups) in sums.iter_mut().zip(&mut groups) {
+                for (index, group) in groups.iter().enumerate() {
+                    *sum = add_group(*sum, group, load(quants.add(32 * index)));
+                }
+                quants = quants.add(256);
+            }
+            scales(&blocks.at(step), 0)
+        };
+        acc = add_eighths(weights, x_scales, sums, acc);
+    }
+    total(acc)
+}
+
+/// One step of a format with minima.
+#[inline]
+#[target_feature(enable = "avx2,fma,f16c")]
+fn add_with_minima(
+    weights: [__m256; 2],
+    x_scales: &Lane,
+    codes: [__m256i; LANES],
+    minima: [__m256i; LANES],
     acc: __m256,
 ) -> __m256 {
     let x_scales = floats(x_scales);
-    let scale = _mm256_mul_ps(floats(&row.scratch.scales[step]), x_scales);
     // ORDER: codes first, then minima.
-    let acc = _mm256_fmadd_ps(scale, _mm256_cvtepi32_ps(reduce(codes)), acc);
-    let scale = _mm256_mul_ps(floats(&row.scratch.minima[step]), x_scales);
-    let scale = _mm256_xor_ps(scale, _mm256_set1_ps(-0.0));
-    _mm256_fmadd_ps(scale, _mm256_cvtepi32_ps(reduce(minima)), acc)
+    let acc = _mm256_fmadd_ps(_mm256_mul_ps(weights[0], x_scales), reduce(codes), acc);
+    let scale = _mm256_mul_ps(weights[1], x_scales);
+    _mm256_fmadd_ps(_mm256_xor_ps(scale, _mm256_set1_ps(-0.0)), reduce(minima), acc)
 }
 
 /// For each of 8 pairs of groups of 16: bytes that spread its two scales over a register of 16-bit lanes.
@@ -305,125 +341,175 @@ static SPREAD_16: [[u8; 32]; 8] = {
     table
 };
 
-#[inline]
+/// # Safety
+/// `x` covers the parts of `blocks`.
 #[target_feature(enable = "avx2,fma,f16c")]
-fn q2_k(row: &Row<'_>, x: &Encoded, token: usize) -> f32 {
-    let (quants, x_scales) = x.row(token);
-    let group_sums = x.sums(token);
+unsafe fn q2_k(blocks: &Blocks<'_>, x: &EncodedRow) -> f32 {
+    let (mut quants, mut group_sums) = (x.quants.as_ptr(), x.sums.as_ptr());
+    let four_bits = _mm_set1_epi8(15);
     let mut acc = _mm256_setzero_ps();
-    let (two_bits, four_bits) = (_mm256_set1_epi8(3), _mm_set1_epi8(15));
-    for (step, x_scales) in x_scales.iter().enumerate() {
+    for (step, x_scales) in x.scales.iter().enumerate() {
+        let at = blocks.at(step);
         let mut codes = [_mm256_setzero_si256(); LANES];
         let mut minima = codes;
-        for lane in 0..LANES {
-            let Some(block) = row.parts.block(step, lane) else { continue };
-            let bytes = &row.bytes[block * 84..(block + 1) * 84];
-            let quants = &quants[block * K_BLOCK..(block + 1) * K_BLOCK];
-            let packed = load_half(bytes, 0);
-            let scales = _mm256_broadcastsi128_si256(_mm_and_si128(packed, four_bits));
-            let mut sum = _mm256_setzero_si256();
-            for pair in 0..8 {
-                let plane = load(bytes, 16 + 32 * (pair / 4));
-                let plane = shifted(plane, 2 * (pair % 4));
-                let products = _mm256_maddubs_epi16(
-                    _mm256_and_si256(plane, two_bits),
-                    load(quants, 32 * pair),
-                );
-                let scale = _mm256_shuffle_epi8(scales, load(&SPREAD_16[pair], 0));
-                sum = _mm256_add_epi32(sum, _mm256_madd_epi16(products, scale));
+        // SAFETY: blocks are whole, and `x` has eight blocks of codes and of their sums a step.
+        let weights = unsafe {
+            for lane in 0..LANES {
+                let packed: __m128i = _mm_loadu_si128(at[lane].cast());
+                let group_scales = _mm256_broadcastsi128_si256(_mm_and_si128(packed, four_bits));
+                codes[lane] = q2_k_codes(at[lane], quants, group_scales);
+                let mins = _mm_and_si128(_mm_srli_epi16::<4>(packed), four_bits);
+                minima[lane] = _mm256_madd_epi16(_mm256_cvtepu8_epi16(mins), load(group_sums));
+                (quants, group_sums) = (quants.add(256), group_sums.add(16));
             }
-            codes[lane] = sum;
-            let mins = _mm_and_si128(_mm_srli_epi16::<4>(packed), four_bits);
-            minima[lane] =
-                _mm256_madd_epi16(_mm256_cvtepu8_epi16(mins), sums_of(group_sums, block));
-        }
-        acc = with_minima(row, step, x_scales, &codes, &minima, acc);
+            [scales(&at, 80), scales(&at, 82)]
+        };
+        acc = add_with_minima(weights, x_scales, codes, minima, acc);
     }
     total(acc)
 }
 
-/// 16-bit lanes shifted right by 0, 2, 4 or 6.
+/// Scaled products of the codes of one block of Q2_K.
+///
+/// # Safety
+/// `block` points to a whole block and `quants` to 256 codes.
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c")]
-fn shifted(value: __m256i, by: usize) -> __m256i {
-    match by {
-        0 => value,
-        2 => _mm256_srli_epi16::<2>(value),
-        4 => _mm256_srli_epi16::<4>(value),
-        _ => _mm256_srli_epi16::<6>(value),
+unsafe fn q2_k_codes(block: *const u8, quants: *const i8, group_scales: __m256i) -> __m256i {
+    let two_bits = _mm256_set1_epi8(3);
+    let mut sum = _mm256_setzero_si256();
+    for half in 0..2 {
+        // SAFETY: as the caller promises.
+        let mut plane = unsafe { load(block.add(16 + 32 * half)) };
+        for quarter in 0..4 {
+            let pair = 4 * half + quarter;
+            // SAFETY: as the caller promises; a row of the table is 32 bytes.
+            let (x, spread) =
+                unsafe { (load(quants.add(32 * pair)), load(SPREAD_16[pair].as_ptr())) };
+            let products = _mm256_maddubs_epi16(_mm256_and_si256(plane, two_bits), x);
+            let scale = _mm256_shuffle_epi8(group_scales, spread);
+            sum = _mm256_add_epi32(sum, _mm256_madd_epi16(products, scale));
+            plane = _mm256_srli_epi16::<2>(plane);
+        }
     }
+    sum
 }
 
-/// The 16 sums of 16 codes of a block.
-#[inline]
+/// # Safety
+/// `x` covers the parts of `blocks`.
 #[target_feature(enable = "avx2,fma,f16c")]
-fn sums_of(sums: &[i16], block: usize) -> __m256i {
-    let sums = &sums[16 * block..16 * block + 16];
-    // SAFETY: `sums` is 32 bytes.
-    unsafe { _mm256_loadu_si256(sums.as_ptr().cast()) }
-}
-
-#[inline]
-#[target_feature(enable = "avx2,fma,f16c")]
-fn q4_k(row: &Row<'_>, x: &Encoded, token: usize) -> f32 {
-    let (quants, x_scales) = x.row(token);
-    let group_sums = x.sums(token);
+unsafe fn q4_k(blocks: &Blocks<'_>, x: &EncodedRow) -> f32 {
+    let (mut quants, mut group_sums) = (x.quants.as_ptr(), x.sums.as_ptr());
     let mut acc = _mm256_setzero_ps();
+    for (step, x_scales) in x.scales.iter().enumerate() {
+        let at = blocks.at(step);
+        let mut codes = [_mm256_setzero_si256(); LANES];
+        let mut minima = codes;
+        // SAFETY: blocks are whole, and `x` has eight blocks of codes and of their sums a step.
+        let weights = unsafe {
+            for lane in 0..LANES {
+                let packed = at[lane].add(4).cast::<[u8; 12]>().read();
+                let (group_scales, mins) = q4_k_scales(&packed);
+                codes[lane] = q4_k_codes(at[lane], quants, &group_scales);
+                let mins = _mm256_cvtepu8_epi16(_mm_loadu_si128(mins.as_ptr().cast()));
+                minima[lane] = _mm256_madd_epi16(mins, load(group_sums));
+                (quants, group_sums) = (quants.add(256), group_sums.add(16));
+            }
+            [scales(&at, 0), scales(&at, 2)]
+        };
+        acc = add_with_minima(weights, x_scales, codes, minima, acc);
+    }
+    total(acc)
+}
+
+/// Scaled products of the codes of one block of Q4_K.
+///
+/// # Safety
+/// `block` points to a whole block and `quants` to 256 codes.
+#[inline]
+#[target_feature(enable = "avx2,fma,f16c")]
+unsafe fn q4_k_codes(block: *const u8, quants: *const i8, group_scales: &[u8; 8]) -> __m256i {
     let four_bits = _mm256_set1_epi8(15);
-    for (step, x_scales) in x_scales.iter().enumerate() {
-        let mut codes = [_mm256_setzero_si256(); LANES];
-        let mut minima = codes;
-        for lane in 0..LANES {
-            let Some(block) = row.parts.block(step, lane) else { continue };
-            let bytes = &row.bytes[block * 144..(block + 1) * 144];
-            let quants = &quants[block * K_BLOCK..(block + 1) * K_BLOCK];
-            let (scales, mins) = q4_k_scales(&bytes[4..16]);
-            let mut sum = _mm256_setzero_si256();
-            for group in 0..8 {
-                let plane = shifted(load(bytes, 16 + 32 * (group / 2)), 4 * (group % 2));
-                let products = _mm256_maddubs_epi16(
-                    _mm256_and_si256(plane, four_bits),
-                    load(quants, 32 * group),
-                );
-                let scale = _mm256_set1_epi16(i16::from(scales[group]));
-                sum = _mm256_add_epi32(sum, _mm256_madd_epi16(products, scale));
-            }
-            codes[lane] = sum;
-            let mut doubled = [0_u8; 16];
-            for group in 0..8 {
-                (doubled[2 * group], doubled[2 * group + 1]) = (mins[group], mins[group]);
-            }
-            let mins = _mm256_cvtepu8_epi16(load_half(&doubled, 0));
-            minima[lane] = _mm256_madd_epi16(mins, sums_of(group_sums, block));
+    let mut sum = _mm256_setzero_si256();
+    for pair in 0..4 {
+        // SAFETY: as the caller promises.
+        let (plane, x) = unsafe {
+            let x = quants.add(64 * pair);
+            (load(block.add(16 + 32 * pair)), [load(x), load(x.add(32))])
+        };
+        for (nibble, x) in [plane, _mm256_srli_epi16::<4>(plane)].into_iter().zip(x).enumerate() {
+            let (plane, x) = x;
+            let products = _mm256_maddubs_epi16(_mm256_and_si256(plane, four_bits), x);
+            let scale = _mm256_set1_epi16(i16::from(group_scales[2 * pair + nibble]));
+            sum = _mm256_add_epi32(sum, _mm256_madd_epi16(products, scale));
         }
-        acc = with_minima(row, step, x_scales, &codes, &minima, acc);
     }
-    total(acc)
+    sum
 }
 
-/// Scales and minima of the eight groups of a Q4_K block, six bits each.
-fn q4_k_scales(s: &[u8]) -> ([u8; 8], [u8; 8]) {
-    let (mut scales, mut mins) = ([0; 8], [0; 8]);
+/// Scales of the eight groups of a Q4_K block, six bits each, and its minima, each twice: once for either
+/// sum of 16 codes.
+#[inline]
+fn q4_k_scales(s: &[u8; 12]) -> ([u8; 8], [u8; 16]) {
+    let (mut scales, mut mins) = ([0; 8], [0; 16]);
     for group in 0..4 {
-        (scales[group], mins[group]) = (s[group] & 63, s[group + 4] & 63);
+        scales[group] = s[group] & 63;
         scales[group + 4] = (s[group + 8] & 15) | ((s[group] >> 6) << 4);
-        mins[group + 4] = (s[group + 8] >> 4) | ((s[group + 4] >> 6) << 4);
+        mins[2 * group..][..2].fill(s[group + 4] & 63);
+        mins[2 * group + 8..][..2].fill((s[group + 8] >> 4) | ((s[group + 4] >> 6) << 4));
     }
     (scales, mins)
 }
 
-/// Writes a row of halves into one lane.
+/// Turns eight rows of halves into lanes.
+///
+/// # Panics
+/// When a row is shorter than the lanes.
 #[target_feature(enable = "avx2,fma,f16c")]
-pub fn turn_f16(bytes: &[u8], lane: usize, lanes: &mut [Lane]) {
-    let (chunks, rest) = bytes.as_chunks::<16>();
-    let (eights, last) = lanes.as_chunks_mut::<8>();
-    for (chunk, lanes) in chunks.iter().zip(eights) {
-        let bits = std::array::from_fn(|i| u16::from_le_bytes([chunk[2 * i], chunk[2 * i + 1]]));
-        for (lanes, value) in lanes.iter_mut().zip(halves(&bits)) {
-            lanes[lane] = value;
+pub fn turn_f16(rows: &[&[u8]; LANES], lanes: &mut [Lane]) {
+    assert!(rows.iter().all(|row| row.len() == 2 * lanes.len()), "rows as long as the lanes");
+    let (blocks, rest) = lanes.as_chunks_mut::<LANES>();
+    for (block, out) in blocks.iter_mut().enumerate() {
+        // SAFETY: every row has 16 bytes for every block of lanes.
+        let values = rows.map(|row| unsafe {
+            _mm256_cvtph_ps(_mm_loadu_si128(row.as_ptr().add(2 * LANES * block).cast()))
+        });
+        for (out, lane) in out.iter_mut().zip(transpose(values)) {
+            // SAFETY: a lane is as long as the register.
+            unsafe { _mm256_storeu_ps(out.as_mut_ptr(), lane) };
         }
     }
-    for (lanes, b) in last.iter_mut().zip(rest.as_chunks::<2>().0) {
-        lanes[lane] = half::f16::from_le_bytes(*b).to_f32();
+    let start = blocks.len() * LANES;
+    for (index, out) in rest.iter_mut().enumerate() {
+        for (out, row) in out.iter_mut().zip(rows) {
+            let at = 2 * (start + index);
+            *out = half::f16::from_le_bytes([row[at], row[at + 1]]).to_f32();
+        }
     }
+}
+
+/// Eight rows of eight as eight columns.
+#[inline]
+#[target_feature(enable = "avx2,fma,f16c")]
+fn transpose(r: [__m256; 8]) -> [__m256; 8] {
+    let pairs: [[__m256; 2]; 4] = std::array::from_fn(|i| {
+        [_mm256_unpacklo_ps(r[2 * i], r[2 * i + 1]), _mm256_unpackhi_ps(r[2 * i], r[2 * i + 1])]
+    });
+    let fours: [[__m256; 4]; 2] = std::array::from_fn(|i| {
+        let (a, b) = (pairs[2 * i], pairs[2 * i + 1]);
+        [
+            _mm256_shuffle_ps::<0x44>(a[0], b[0]),
+            _mm256_shuffle_ps::<0xee>(a[0], b[0]),
+            _mm256_shuffle_ps::<0x44>(a[1], b[1]),
+            _mm256_shuffle_ps::<0xee>(a[1], b[1]),
+        ]
+    });
+    std::array::from_fn(|column| {
+        let (low, high) = (fours[0][column % 4], fours[1][column % 4]);
+        if column < 4 {
+            _mm256_permute2f128_ps::<0x20>(low, high)
+        } else {
+            _mm256_permute2f128_ps::<0x31>(low, high)
+        }
+    })
 }

@@ -9,6 +9,7 @@ use std::ops::Range;
 use super::activations::Activations;
 use super::experts::{self, Combine};
 use super::lanes::LANES;
+use super::level::Level;
 use super::matmul::Kernels;
 use super::threads::Threads;
 use super::{attention, indexer};
@@ -24,6 +25,7 @@ use crate::rows::Rows;
 use crate::sampler;
 use crate::session::RunError;
 use crate::state::{LayerState, StateVisitor};
+use crate::switches::{MoeDown, Switches};
 use crate::tap::{Tap, Taps};
 
 /// Work of a row operation on one value, in the units of [`Threads::each`].
@@ -52,6 +54,20 @@ impl Cpu {
     #[must_use]
     pub fn new(kernels: Kernels, combine: Combine) -> Self {
         Self { kernels, combine }
+    }
+
+    /// The backend that the switches ask for.
+    ///
+    /// # Errors
+    /// When the processor lacks the instructions or the system the threads.
+    pub fn from_switches(switches: &Switches) -> Result<Self, RunError> {
+        let level = Level::of(switches.simd.value)?;
+        let threads = Threads::new(switches.threads.value)?;
+        let combine = match switches.moe_down.value {
+            MoeDown::Ordered => Combine::Ordered,
+            MoeDown::Atomic => Combine::Atomic { rows: switches.atomic_threshold.value },
+        };
+        Ok(Self::new(Kernels::new(level, threads), combine))
     }
 
     fn threads(&self) -> &Threads {

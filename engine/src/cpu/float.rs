@@ -4,6 +4,7 @@
 //! few kilobytes at a time and met by all tokens there.
 
 use super::lanes::{CHAINS, LANES, Lane, add_dots};
+use super::level::Level;
 use crate::format::weights::Matrix;
 use crate::reference::order::{SEGMENT, with_fma};
 use crate::rows::Rows;
@@ -21,7 +22,10 @@ pub fn products(weights: &Matrix, x: &Rows, tokens: &[usize], out: &mut [f32]) {
     for (group, out) in out.chunks_mut(LANES * tokens.len()).enumerate() {
         let first = group * LANES;
         let count = out.len() / tokens.len();
-        let in_place = matches!(weights.dtype(), DType::F16 | DType::F32);
+        let in_place = match weights.dtype() {
+            DType::F16 => count == LANES,
+            dtype => dtype == DType::F32,
+        };
         if !in_place {
             decoded.resize(count * columns, 0.0);
             for (row, decoded) in decoded.chunks_exact_mut(columns).enumerate() {
@@ -33,15 +37,17 @@ pub fn products(weights: &Matrix, x: &Rows, tokens: &[usize], out: &mut [f32]) {
             let end = columns.min(start + SLAB);
             lanes.clear();
             lanes.resize(end - start, [0.0; LANES]);
-            for row in 0..count {
-                match weights.dtype() {
-                    DType::F16 => {
-                        turn_f16(&weights.row(first + row)[2 * start..2 * end], row, &mut lanes)
+            let bytes =
+                |row: usize, size: usize| &weights.row(first + row)[size * start..size * end];
+            match weights.dtype() {
+                DType::F16 if count == LANES => {
+                    turn_f16(&std::array::from_fn(|row| bytes(row, 2)), &mut lanes);
+                }
+                DType::F32 => (0..count).for_each(|row| turn_f32(bytes(row, 4), row, &mut lanes)),
+                _ => {
+                    for (row, decoded) in decoded.chunks_exact(columns).enumerate() {
+                        turn(&decoded[start..end], row, &mut lanes);
                     }
-                    DType::F32 => {
-                        turn_f32(&weights.row(first + row)[4 * start..4 * end], row, &mut lanes)
-                    }
-                    _ => turn(&decoded[row * columns..][start..end], row, &mut lanes),
                 }
             }
             meet(&lanes, x, tokens, start, &mut totals);
@@ -75,14 +81,16 @@ fn turn_f32(bytes: &[u8], lane: usize, lanes: &mut [Lane]) {
     }
 }
 
-fn turn_f16(bytes: &[u8], lane: usize, lanes: &mut [Lane]) {
+fn turn_f16(rows: &[&[u8]; LANES], lanes: &mut [Lane]) {
     #[cfg(target_arch = "x86_64")]
-    if is_x86_feature_detected!("f16c") && is_x86_feature_detected!("avx2") {
-        // SAFETY: the features that `turn_f16_avx2` is compiled for were detected above.
-        unsafe { super::avx2::turn_f16(bytes, lane, lanes) };
+    if Level::avx2().is_some() {
+        // SAFETY: the level can only be had where the processor has its features.
+        unsafe { super::avx2::turn_f16(rows, lanes) };
         return;
     }
-    for (lanes, b) in lanes.iter_mut().zip(bytes.as_chunks::<2>().0) {
-        lanes[lane] = half::f16::from_le_bytes(*b).to_f32();
+    for (lane, row) in rows.iter().enumerate() {
+        for (lanes, b) in lanes.iter_mut().zip(row.as_chunks::<2>().0) {
+            lanes[lane] = half::f16::from_le_bytes(*b).to_f32();
+        }
     }
 }

@@ -94,6 +94,12 @@ impl Parts {
         Self { starts: std::array::from_fn(|part| range(part).start), lengths, steps }
     }
 
+    /// Blocks in all.
+    #[must_use]
+    pub fn count(&self) -> usize {
+        self.lengths.iter().fold(0, |sum, length| sum + length)
+    }
+
     /// Block `step` of part `lane`.
     #[inline(always)]
     #[must_use]

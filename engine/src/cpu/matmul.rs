@@ -178,7 +178,7 @@ fn turn(out: Vec<f32>, tokens: usize, rows: usize) -> Rows {
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2,fma,f16c")]
 fn quantised(weights: &Matrix, first: usize, x: &Encoded, tokens: &[usize], out: &mut [f32]) {
-    use super::avx2::{Format, Row, Scratch, product};
+    use super::avx2::{Format, Scratch, products};
     let format = match weights.dtype() {
         DType::Q8_0 => Format::Q8_0,
         DType::Iq2Xxs => Format::Iq2Xxs,
@@ -189,12 +189,9 @@ fn quantised(weights: &Matrix, first: usize, x: &Encoded, tokens: &[usize], out:
     let mut scratch = Scratch::default();
     for (tile, tokens_of_tile) in tokens.chunks(TILE).enumerate() {
         for (row, out) in out.chunks_exact_mut(tokens.len()).enumerate() {
-            let bytes = weights.row(first + row);
-            let row = Row::new(format, bytes, x.parts(), &mut scratch);
+            let rows = tokens_of_tile.iter().map(|token| x.row(*token));
             let out = &mut out[tile * TILE..][..tokens_of_tile.len()];
-            for (out, token) in out.iter_mut().zip(tokens_of_tile) {
-                *out = product(format, &row, x, *token);
-            }
+            products(format, weights.row(first + row), x.parts(), rows, out, &mut scratch);
         }
     }
 }

@@ -16,11 +16,32 @@ use crate::rows::Rows;
 use crate::sampler;
 use crate::session::RunError;
 use crate::state::{LayerState, StateVisitor};
+use crate::switches::{MoeDown, Simd, Switches};
 use crate::tap::{Tap, Taps};
 
 /// The CPU reference.
 #[derive(Clone, Copy, Debug)]
 pub struct Reference;
+
+impl Reference {
+    /// Refuses switches that it could not obey.
+    ///
+    /// # Errors
+    /// When experts are to be added up as they arrive, or instructions are chosen.
+    pub fn accept(switches: &Switches) -> Result<(), RunError> {
+        let refuse = |switch, value| {
+            let backend = "reference";
+            Err(RunError::Switch { switch, value, backend })
+        };
+        if switches.moe_down.value != MoeDown::Ordered {
+            return refuse("moe-down", switches.moe_down.value.name());
+        }
+        if !matches!(switches.simd.value, Simd::Auto | Simd::Scalar) {
+            return refuse("simd", switches.simd.value.name());
+        }
+        Ok(())
+    }
+}
 
 /// The compressed rows that each token of a call attends to.
 #[derive(Clone, Debug, PartialEq, Eq)]
