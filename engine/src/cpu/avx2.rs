@@ -7,16 +7,7 @@
 //! Assumes the processor has the features that each function is compiled for, codes of activations from
 //! -127 to 127 (their encoders promise it), and rows of whole blocks.
 
-use std::arch::x86_64::{
-    __m128i, __m256, __m256i, _mm_and_si128, _mm_loadu_si128, _mm_set_epi16, _mm_set1_epi8,
-    _mm_srli_epi16, _mm256_abs_epi8, _mm256_add_epi32, _mm256_and_si256,
-    _mm256_broadcastsi128_si256, _mm256_cvtepi32_ps, _mm256_cvtepu8_epi16, _mm256_cvtph_ps,
-    _mm256_fmadd_ps, _mm256_hadd_epi32, _mm256_loadu_ps, _mm256_loadu_si256, _mm256_madd_epi16,
-    _mm256_maddubs_epi16, _mm256_mul_ps, _mm256_permute2f128_ps, _mm256_permute2x128_si256,
-    _mm256_set_epi64x, _mm256_set1_epi8, _mm256_set1_epi16, _mm256_set1_ps, _mm256_setzero_ps,
-    _mm256_setzero_si256, _mm256_shuffle_epi8, _mm256_shuffle_ps, _mm256_sign_epi8,
-    _mm256_srli_epi16, _mm256_storeu_ps, _mm256_unpackhi_ps, _mm256_unpacklo_ps, _mm256_xor_ps,
-};
+use std::arch::x86_64::*;
 
 use super::activations::EncodedRow;
 use super::lanes::{LANES, Lane, Parts};
@@ -50,73 +41,142 @@ impl Format {
 static NOTHING: [u8; 144] = [0; 144];
 
 /// Where the blocks of a row are.
-#[derive(Clone, Copy)]
 struct Blocks<'a> {
     row: &'a [u8],
     size: usize,
     parts: &'a Parts,
+    /// First block of each lane.
+    starts: [*const u8; LANES],
 }
+
+/// Rows between the one in work and the one that is fetched.
+const AHEAD: usize = 2;
 
 impl Blocks<'_> {
-    /// The eight blocks of a step, one a lane.
+    /// Asks for the bytes that the same step of a later row will read: eight places of a row at once are no
+    /// pattern that the processor would see by itself.
+    #[inline]
+    #[target_feature(enable = "avx2,fma,f16c")]
+    fn fetch_ahead(&self, step: usize) {
+        let bytes = LANES * self.size;
+        let first = self.row.as_ptr().wrapping_add(AHEAD * self.row.len() + step * bytes);
+        for offset in (0..bytes).step_by(64) {
+            // A fetch ahead never faults, wherever it points.
+            _mm_prefetch::<_MM_HINT_T0>(first.wrapping_add(offset).cast());
+        }
+    }
+
+    /// The blocks of a row of this format.
+    ///
+    /// # Panics
+    /// When the row is not as long as its parts.
+    fn new<'a>(format: Format, row: &'a [u8], parts: &'a Parts) -> Blocks<'a> {
+        let size = format.block_bytes();
+        assert_eq!(row.len(), parts.count() * size, "bytes of a row");
+        let starts = std::array::from_fn(|lane| row[parts.start(lane) * size..].as_ptr());
+        Blocks { row, size, parts, starts }
+    }
+
+    /// The eight blocks of a step, one a lane: whole blocks of the format.
     #[inline(always)]
     fn at(&self, step: usize) -> [*const u8; LANES] {
-        std::array::from_fn(|lane| match self.parts.block(step, lane) {
-            Some(block) => self.row[block * self.size..][..self.size].as_ptr(),
-            None => NOTHING.as_ptr(),
+        std::array::from_fn(|lane| {
+            // A block of a part is inside the row, as `new` has checked.
+            let block = self.starts[lane].wrapping_add(step * self.size);
+            if step < self.parts.length(lane) { block } else { NOTHING.as_ptr() }
         })
     }
-}
-
-/// Magnitudes, signs and factor of a group of 32 of IQ2_XXS.
-#[derive(Clone, Copy)]
-struct Group {
-    magnitudes: __m256i,
-    signs: __m256i,
-    factor: i16,
 }
 
 /// Room for the groups of an unpacked row of IQ2_XXS.
 #[derive(Default)]
 pub struct Scratch(Vec<Group>);
 
-/// Signs of seven bits and the eighth that makes the number of negative ones even: bytes of 1 or -1.
-static SIGNS: [i64; 128] = {
-    let mut table = [0; 128];
-    let mut code = 0;
-    while code < 128 {
-        let bits = code as u32 | ((code as u32).count_ones() & 1) << 7;
-        let mut bytes = [1_u8; 8];
-        let mut j = 0;
-        while j < 8 {
-            if bits >> j & 1 == 1 {
-                bytes[j] = 0xff;
-            }
-            j += 1;
-        }
-        table[code] = i64::from_le_bytes(bytes);
-        code += 1;
-    }
-    table
-};
+/// Magnitudes, signs (1 or -1) and factor of a group of 32 of IQ2_XXS.
+#[derive(Clone, Copy)]
+struct Group {
+    magnitudes: __m256i,
+    signs: __m256i,
+    factor: __m256i,
+}
 
-/// Group `group` of a block of IQ2_XXS.
-///
-/// # Safety
-/// `block` points to a whole block.
+/// What all groups of a block of IQ2_XXS share.
+struct Iq2Block {
+    block: *const u8,
+    /// Four bytes of signs a group, 1 where the weight is negative.
+    signs: [u32; 8],
+    /// Factors of the groups as 16-bit lanes, in either half.
+    factors: __m256i,
+}
+
+impl Iq2Block {
+    /// # Safety
+    /// `block` points to a whole block.
+    #[inline]
+    #[target_feature(enable = "avx2,fma,f16c")]
+    unsafe fn new(block: *const u8) -> Self {
+        // SAFETY: eight groups of eight bytes follow the scale of a block.
+        let (low, high) = unsafe { (load(block.add(2)), load(block.add(34))) };
+        // The second word of each group: four codes of seven signs, a factor of four bits.
+        let words = _mm256_shuffle_ps::<0xdd>(_mm256_castsi256_ps(low), _mm256_castsi256_ps(high));
+        let words = _mm256_permute4x64_epi64::<0xd8>(_mm256_castps_si256(words));
+        let mut signs = [0; 8];
+        // SAFETY: `signs` is as long as the register.
+        unsafe { _mm256_storeu_si256(signs.as_mut_ptr().cast(), iq2_signs(words)) };
+        let factors = _mm256_srli_epi32::<28>(words);
+        let factors = _mm256_add_epi32(_mm256_add_epi32(factors, factors), _mm256_set1_epi32(1));
+        let factors = _mm256_permute4x64_epi64::<0x88>(_mm256_packs_epi32(factors, factors));
+        Self { block, signs, factors }
+    }
+
+    #[inline]
+    #[target_feature(enable = "avx2,fma,f16c")]
+    fn group(&self, group: usize) -> Group {
+        let grid = |l: usize| {
+            // SAFETY: eight groups of eight bytes follow the scale of a block, the first four of
+            // each being indices.
+            let index = unsafe { *self.block.add(2 + 8 * group + l) };
+            i64::from_le_bytes(iq2_grid::row(index).map(|b| b as u8))
+        };
+        // Byte `i` gets the bits of its eight, then the one of its own.
+        let spread = _mm256_set_epi64x(
+            0x0303_0303_0303_0303,
+            0x0202_0202_0202_0202,
+            0x0101_0101_0101_0101,
+            0,
+        );
+        let own = _mm256_set1_epi64x(0x8040_2010_0804_0201_u64 as i64);
+        let bits = _mm256_shuffle_epi8(_mm256_set1_epi32(self.signs[group] as i32), spread);
+        let negative = _mm256_cmpeq_epi8(_mm256_and_si256(bits, own), own);
+        let pick = _mm256_set1_epi16((2 * group | (2 * group + 1) << 8) as i16);
+        Group {
+            magnitudes: _mm256_set_epi64x(grid(3), grid(2), grid(1), grid(0)),
+            signs: _mm256_or_si256(negative, _mm256_set1_epi8(1)),
+            factor: _mm256_shuffle_epi8(self.factors, pick),
+        }
+    }
+}
+
+/// The sign bits of eight groups: each code of seven bits, and the eighth that makes their number even.
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c")]
-unsafe fn iq2_group(block: *const u8, group: usize) -> Group {
-    // SAFETY: eight groups of eight bytes follow the scale of a block.
-    let bits = u64::from_le(unsafe { block.add(2 + 8 * group).cast::<u64>().read_unaligned() });
-    let word = (bits >> 32) as u32;
-    let grid = |l: u32| i64::from_le_bytes(iq2_grid::row((bits >> (8 * l)) as u8).map(|b| b as u8));
-    let sign = |l: u32| SIGNS[(word >> (7 * l)) as usize & 127];
-    Group {
-        magnitudes: _mm256_set_epi64x(grid(3), grid(2), grid(1), grid(0)),
-        signs: _mm256_set_epi64x(sign(3), sign(2), sign(1), sign(0)),
-        factor: 2 * (word >> 28) as i16 + 1,
-    }
+fn iq2_signs(words: __m256i) -> __m256i {
+    let code = |shifted, mask| _mm256_and_si256(shifted, _mm256_set1_epi32(mask));
+    let low = _mm256_or_si256(code(words, 0x7f), code(_mm256_slli_epi32::<1>(words), 0x7f00));
+    let high = _mm256_or_si256(
+        code(_mm256_slli_epi32::<2>(words), 0x7f_0000),
+        code(_mm256_slli_epi32::<3>(words), 0x7f00_0000),
+    );
+    let codes = _mm256_or_si256(low, high);
+    // 0x80 for nibbles with an odd number of ones.
+    let odd = _mm256_broadcastsi128_si256(_mm_set_epi8(
+        0, -128, -128, 0, -128, 0, 0, -128, -128, 0, 0, -128, 0, -128, -128, 0,
+    ));
+    let nibble = _mm256_set1_epi8(15);
+    let low = _mm256_shuffle_epi8(odd, _mm256_and_si256(codes, nibble));
+    let high = _mm256_srli_epi16::<4>(codes);
+    let high = _mm256_shuffle_epi8(odd, _mm256_and_si256(high, nibble));
+    _mm256_or_si256(codes, _mm256_xor_si256(low, high))
 }
 
 /// Bytes 32 from `values` on.
@@ -187,8 +247,7 @@ pub fn products<'x>(
     out: &mut [f32],
     scratch: &mut Scratch,
 ) {
-    let blocks = Blocks { row, size: format.block_bytes(), parts };
-    assert_eq!(row.len(), parts.count() * blocks.size, "bytes of a row");
+    let blocks = Blocks::new(format, row, parts);
     let several = tokens.len() > 1;
     if several && format == Format::Iq2Xxs {
         unpack(&blocks, scratch);
@@ -210,11 +269,13 @@ pub fn products<'x>(
 
 /// # Safety
 /// `x` covers the parts of `blocks`.
+#[inline(never)]
 #[target_feature(enable = "avx2,fma,f16c")]
 unsafe fn q8_0(blocks: &Blocks<'_>, x: &EncodedRow) -> f32 {
     let (mut quants, ones) = (x.quants.as_ptr(), _mm256_set1_epi16(1));
     let mut acc = _mm256_setzero_ps();
     for (step, x_scales) in x.scales.iter().enumerate() {
+        blocks.fetch_ahead(step);
         let at = blocks.at(step);
         let mut sums = [_mm256_setzero_si256(); LANES];
         // SAFETY: blocks are whole, and `x` has eight blocks of codes a step.
@@ -238,7 +299,7 @@ unsafe fn q8_0(blocks: &Blocks<'_>, x: &EncodedRow) -> f32 {
 #[target_feature(enable = "avx2,fma,f16c")]
 fn add_group(sum: __m256i, group: &Group, x: __m256i) -> __m256i {
     let products = _mm256_maddubs_epi16(group.magnitudes, _mm256_sign_epi8(x, group.signs));
-    _mm256_add_epi32(sum, _mm256_madd_epi16(products, _mm256_set1_epi16(group.factor)))
+    _mm256_add_epi32(sum, _mm256_madd_epi16(products, group.factor))
 }
 
 /// `acc` with the products of a step of IQ2_XXS, which count in eighths.
@@ -251,19 +312,24 @@ fn add_eighths(weights: __m256, x_scales: &Lane, sums: [__m256i; LANES], acc: __
 
 /// # Safety
 /// `x` covers the parts of `blocks`.
+#[inline(never)]
 #[target_feature(enable = "avx2,fma,f16c")]
 unsafe fn iq2_xxs(blocks: &Blocks<'_>, x: &EncodedRow) -> f32 {
     let mut quants = x.quants.as_ptr();
     let mut acc = _mm256_setzero_ps();
     for (step, x_scales) in x.scales.iter().enumerate() {
+        blocks.fetch_ahead(step);
         let at = blocks.at(step);
         let mut sums = [_mm256_setzero_si256(); LANES];
         // SAFETY: blocks are whole, and `x` has eight blocks of codes a step.
         let weights = unsafe {
             for (block, sum) in at.iter().zip(&mut sums) {
+                let block = Iq2Block::new(*block);
+                let mut acc = _mm256_setzero_si256();
                 for group in 0..8 {
-                    *sum = add_group(*sum, &iq2_group(*block, group), load(quants.add(32 * group)));
+                    acc = add_group(acc, &block.group(group), load(quants.add(32 * group)));
                 }
+                *sum = acc;
                 quants = quants.add(256);
             }
             scales(&at, 0)
@@ -280,13 +346,17 @@ fn unpack(blocks: &Blocks<'_>, scratch: &mut Scratch) {
     for step in 0..blocks.parts.steps {
         for block in blocks.at(step) {
             // SAFETY: blocks are whole.
-            scratch.0.extend((0..8).map(|group| unsafe { iq2_group(block, group) }));
+            let block = unsafe { Iq2Block::new(block) };
+            for group in 0..8 {
+                scratch.0.push(block.group(group));
+            }
         }
     }
 }
 
 /// # Safety
 /// `x` covers the parts of `blocks`.
+#[inline(never)]
 #[target_feature(enable = "avx2,fma,f16c")]
 unsafe fn iq2_xxs_unpacked(blocks: &Blocks<'_>, scratch: &Scratch, x: &EncodedRow) -> f32 {
     let mut quants = x.quants.as_ptr();
@@ -297,9 +367,11 @@ unsafe fn iq2_xxs_unpacked(blocks: &Blocks<'_>, scratch: &Scratch, x: &EncodedRo
         // SAFETY: blocks are whole, and `x` has eight blocks of codes a step.
         let weights = unsafe {
             for (sum, groups) in sums.iter_mut().zip(&mut groups) {
+                let mut acc = _mm256_setzero_si256();
                 for (index, group) in groups.iter().enumerate() {
-                    *sum = add_group(*sum, group, load(quants.add(32 * index)));
+                    acc = add_group(acc, group, load(quants.add(32 * index)));
                 }
+                *sum = acc;
                 quants = quants.add(256);
             }
             scales(&blocks.at(step), 0)
@@ -343,12 +415,14 @@ static SPREAD_16: [[u8; 32]; 8] = {
 
 /// # Safety
 /// `x` covers the parts of `blocks`.
+#[inline(never)]
 #[target_feature(enable = "avx2,fma,f16c")]
 unsafe fn q2_k(blocks: &Blocks<'_>, x: &EncodedRow) -> f32 {
     let (mut quants, mut group_sums) = (x.quants.as_ptr(), x.sums.as_ptr());
     let four_bits = _mm_set1_epi8(15);
     let mut acc = _mm256_setzero_ps();
     for (step, x_scales) in x.scales.iter().enumerate() {
+        blocks.fetch_ahead(step);
         let at = blocks.at(step);
         let mut codes = [_mm256_setzero_si256(); LANES];
         let mut minima = codes;
@@ -397,11 +471,13 @@ unsafe fn q2_k_codes(block: *const u8, quants: *const i8, group_scales: __m256i)
 
 /// # Safety
 /// `x` covers the parts of `blocks`.
+#[inline(never)]
 #[target_feature(enable = "avx2,fma,f16c")]
 unsafe fn q4_k(blocks: &Blocks<'_>, x: &EncodedRow) -> f32 {
     let (mut quants, mut group_sums) = (x.quants.as_ptr(), x.sums.as_ptr());
     let mut acc = _mm256_setzero_ps();
     for (step, x_scales) in x.scales.iter().enumerate() {
+        blocks.fetch_ahead(step);
         let at = blocks.at(step);
         let mut codes = [_mm256_setzero_si256(); LANES];
         let mut minima = codes;

@@ -100,6 +100,19 @@ impl Parts {
         self.lengths.iter().fold(0, |sum, length| sum + length)
     }
 
+    /// First block of part `lane`.
+    #[must_use]
+    pub fn start(&self, lane: usize) -> usize {
+        self.starts[lane]
+    }
+
+    /// Blocks of part `lane`.
+    #[inline(always)]
+    #[must_use]
+    pub fn length(&self, lane: usize) -> usize {
+        self.lengths[lane]
+    }
+
     /// Block `step` of part `lane`.
     #[inline(always)]
     #[must_use]
