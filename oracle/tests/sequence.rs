@@ -5,42 +5,12 @@
 
 mod common;
 
-use std::sync::atomic::{AtomicUsize, Ordering};
-
-use common::{Setting, bits, settings};
+use common::{Setting, bits, in_parallel, settings, state_digest as state};
 use engine::Session;
 use engine::session::Keep;
 use engine::tap::Unobserved;
-use oracle::digest;
 
 const LENGTH: usize = 400;
-
-/// A digest of every live row of a session.
-fn state(session: &Session<'_>) -> String {
-    let mut bytes = Vec::new();
-    session.visit_state(&mut |layer, kind, position, values| {
-        bytes.extend(layer.to_le_bytes());
-        bytes.extend(kind.as_bytes());
-        bytes.extend(position.to_le_bytes());
-        bytes.extend(values.iter().flat_map(|value| value.to_le_bytes()));
-    });
-    assert!(!bytes.is_empty(), "a state with no rows proves nothing");
-    digest::of_bytes(&bytes)
-}
-
-/// Runs `each` on every item over two threads; a panic in one is a panic of the test.
-fn in_parallel<T: Sync>(items: &[T], each: impl Fn(&T) + Sync) {
-    let next = AtomicUsize::new(0);
-    std::thread::scope(|scope| {
-        for _ in 0..2 {
-            scope.spawn(|| {
-                while let Some(item) = items.get(next.fetch_add(1, Ordering::Relaxed)) {
-                    each(item);
-                }
-            });
-        }
-    });
-}
 
 /// Logits of every position and the state at the end, for one way of cutting the tokens into calls.
 fn run(setting: &Setting, tokens: &[u32], chunk: usize) -> (Vec<u32>, String) {

@@ -1,9 +1,12 @@
 //! Models and helpers that several tests share.
 
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
+use engine::backend::Backend;
 use engine::rows::Rows;
-use engine::{Model, Profile};
+use engine::{Model, Profile, Session};
+use oracle::digest;
 
 /// A model, a meaning and a prompt.
 pub struct Setting {
@@ -48,4 +51,31 @@ pub fn settings() -> Vec<Setting> {
 /// The bits of all values.
 pub fn bits(rows: &Rows) -> Vec<u32> {
     rows.values().iter().map(|value| value.to_bits()).collect()
+}
+
+/// A digest of every live row of a session.
+pub fn state_digest<B: Backend>(session: &Session<'_, B>) -> String {
+    let mut bytes = Vec::new();
+    session.visit_state(&mut |layer, kind, position, values| {
+        bytes.extend(layer.to_le_bytes());
+        bytes.extend(kind.as_bytes());
+        bytes.extend(position.to_le_bytes());
+        bytes.extend(values.iter().flat_map(|value| value.to_le_bytes()));
+    });
+    assert!(!bytes.is_empty(), "a state with no rows proves nothing");
+    digest::of_bytes(&bytes)
+}
+
+/// Runs `each` on every item over two threads; a panic in one is a panic of the test.
+pub fn in_parallel<T: Sync>(items: &[T], each: impl Fn(&T) + Sync) {
+    let next = AtomicUsize::new(0);
+    std::thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| {
+                while let Some(item) = items.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    each(item);
+                }
+            });
+        }
+    });
 }
