@@ -25,6 +25,13 @@ pub const PREFIX: &str = "LOCKSTEP_";
 /// The preset: every switch on the value that moves no bit.
 pub const QUALITY: &str = "--quality";
 
+/// What the preset sets, in one line.
+#[must_use]
+pub fn quality_help() -> String {
+    let sets = |row: &'static Row| Some(format!("{} {}", row.option, row.quality?));
+    format!("Preset: {}", TABLE.into_iter().filter_map(sets).collect::<Vec<_>>().join(", "))
+}
+
 /// Refusals of a variable or an option. Messages name the culprit and its value.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]

@@ -108,6 +108,21 @@ pub struct Row {
     pub what: &'static str,
 }
 
+impl Row {
+    /// The option without its dashes.
+    #[must_use]
+    pub fn flag(&self) -> &'static str {
+        self.option.trim_start_matches('-')
+    }
+
+    /// What the option does, its values and its default, in one line.
+    #[must_use]
+    pub fn help(&self) -> String {
+        let default = self.default.map_or("those of the machine".into(), |value| value.to_string());
+        format!("{} [{}; default: {default}]", self.what, self.values)
+    }
+}
+
 macro_rules! words {
     ($(#[$doc:meta])* $name:ident { $($(#[$line:meta])* $variant:ident = $word:literal,)* }) => {
         $(#[$doc])*
