@@ -5,6 +5,7 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
+use engine::format::Gguf;
 use serde_json::Value;
 
 fn fixture(name: &str) -> String {
@@ -139,6 +140,7 @@ fn drafts_change_no_token_whoever_proposes_them_and_however_they_are_verified() 
     ];
     for source in sources {
         for depth in ["1", "2", "5"] {
+            let mut accepted = Vec::new();
             for strict in ["--mtp-strict=0", "--mtp-strict"] {
                 let more = [source, &["-n", "20", "--mtp-draft", depth, strict]].concat();
                 let report = report(&more);
@@ -162,12 +164,14 @@ fn drafts_change_no_token_whoever_proposes_them_and_however_they_are_verified() 
                     (sum("proposed"), sum("accepted")),
                     (count("proposed"), count("accepted"))
                 );
+                accepted.push([&drafts["rounds"], &drafts["places"]].map(Value::clone));
                 match source[1] {
                     "self" => assert_eq!(count("accepted"), count("proposed")),
                     "hostile" => assert_eq!(count("accepted"), 0),
                     _ => assert!(count("accepted") > 0, "{more:?}: {drafts}"),
                 }
             }
+            assert_eq!(accepted[0], accepted[1], "{source:?} {depth}");
         }
     }
     let (out, error) = code(&["-n", "20", "--mtp", &mtp]);
@@ -189,6 +193,12 @@ fn a_seed_says_what_is_drawn_and_drafts_do_not() {
     assert_eq!(first, seeded("7", &[]));
     assert_ne!(first, seeded("8", &[]));
     assert_ne!(first, ids(&report(&["-n", "16", "--ignore-end"])), "not the greedy ones");
+    // Nearly all tokens are equally likely: parts of characters and special tokens among them.
+    let wild = ["-n", "120", "--temperature", "50", "--seed", "5", "--ignore-end"];
+    let expected = report(&wild)["text"].as_str().unwrap().to_owned();
+    assert!(expected.contains('\u{fffd}'), "{expected}");
+    assert_eq!(code(&wild).0, expected);
+    assert_eq!(code(&[&wild[..], &["--mtp", &mtp]].concat()).0, expected);
     for depth in ["1", "2", "5"] {
         for more in [&["--mtp", &mtp][..], &["--mtp", &mtp, "--mtp-strict"]] {
             assert_eq!(first, seeded("7", &[more, &["--mtp-draft", depth]].concat()), "{depth}");
@@ -392,14 +402,63 @@ fn bad_files_are_refused_by_name() {
         let file = path("t.json");
         refused(&["generate", "--model", &model, "--tokens", &file], &[&file, words]);
     }
-    // The seeded model has no tokenizer: no text, but ids.
-    let tiny = fixture("tiny/model.gguf");
-    fs::write(path("t.json"), "[1, 2, 3]").unwrap();
-    let tokens = ["generate", "--model", &tiny, "--tokens", &path("t.json"), "-n", "3"];
-    refused(&["generate", "--model", &tiny, "--prompt", "x"], &[&tiny, "tokenizer.ggml"]);
-    refused(&tokens, &[&tiny, "tokenizer.ggml", "--json"]);
-    let report: Value = serde_json::from_str(&run(&[&tokens[..], &["--json"]].concat()).0).unwrap();
-    assert_eq!((&report["text"], ids(&report).len()), (&Value::Null, 3));
+}
+
+/// The trained model with this text, which must be in it, replaced by one of the same length.
+fn altered(from: &str, to: &str, path: &str) {
+    assert_eq!(from.len(), to.len());
+    let mut bytes = fs::read(trained()).unwrap();
+    let mut found = 0;
+    for at in 0..bytes.len() - from.len() {
+        if bytes[at..].starts_with(from.as_bytes()) {
+            bytes[at..at + to.len()].copy_from_slice(to.as_bytes());
+            found += 1;
+        }
+    }
+    assert!(found > 0, "{from}");
+    fs::write(path, bytes).unwrap();
+}
+
+#[test]
+fn a_value_that_is_not_finite_is_refused_and_no_token_comes_of_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("nan.gguf");
+    let mut bytes = fs::read(trained()).unwrap();
+    let file = Gguf::from_bytes(bytes.clone()).unwrap();
+    let norm = file.tensor("output_norm.weight").unwrap().bytes();
+    let at = (0..bytes.len() - norm.len()).find(|at| bytes[*at..].starts_with(norm)).unwrap();
+    bytes[at..at + 4].copy_from_slice(&f32::NAN.to_le_bytes());
+    fs::write(&path, bytes).unwrap();
+    let path = path.to_str().unwrap();
+    for more in [&[][..], &["--json"], &["--drafter", "self"], &["--temperature", "1"]] {
+        let arguments = [&["generate", "--model", path, "--prompt", CODE][..], more].concat();
+        refused(&arguments, &[path, "not finite", "position"]);
+    }
+}
+
+#[test]
+fn without_a_tokenizer_there_are_ids_but_no_text() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    let (none, half, tokens) = (path("none.gguf"), path("half.gguf"), path("t.json"));
+    altered("tokenizer.", "tokeniser.", &none);
+    altered("tokenizer.ggml.merges", "tokenizer.ggml.murges", &half);
+    fs::write(&tokens, format!("{CODE_IDS:?}")).unwrap();
+    refused(&["generate", "--model", &none, "--prompt", "x"], &[&none, "tokenizer.ggml"]);
+    let ids_of = |model: &str| {
+        ["generate", "--model", model, "--tokens", &tokens, "-n", "6"].map(str::to_owned)
+    };
+    let arguments = ids_of(&none);
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    refused(&arguments, &[&none, "tokenizer.ggml", "--json"]);
+    let (out, error) = run(&[&arguments[..], &["--json"]].concat());
+    assert!(error.contains("warning") && error.contains("no tokenizer"), "{error}");
+    let found: Value = serde_json::from_str(&out).unwrap();
+    assert_eq!((&found["text"], &found["stop_tokens"]), (&Value::Null, &serde_json::json!([])));
+    assert_eq!(ids(&found), ids(&report(&["-n", "6"])));
+    let arguments = ids_of(&half);
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    refused(&[&arguments[..], &["--json"]].concat(), &[&half, "tokenizer.ggml.merges"]);
 }
 
 #[test]

@@ -101,13 +101,13 @@ impl Acceptance {
     /// Drafts proposed in all.
     #[must_use]
     pub fn proposed_total(&self) -> u64 {
-        self.proposed.iter().fold(0, |sum, count| sum + count)
+        total(&self.proposed)
     }
 
     /// Drafts accepted in all.
     #[must_use]
     pub fn accepted_total(&self) -> u64 {
-        self.accepted.iter().fold(0, |sum, count| sum + count)
+        total(&self.accepted)
     }
 
     /// Drafts rejected in all: those behind a rejected one are not judged and count as rejected.
@@ -115,6 +115,14 @@ impl Acceptance {
     pub fn rejected_total(&self) -> u64 {
         self.proposed_total() - self.accepted_total()
     }
+}
+
+fn total(counts: &[u64; DEPTH_MAX]) -> u64 {
+    let mut total = 0;
+    for count in counts {
+        total += count;
+    }
+    total
 }
 
 /// A generation in progress: everything emitted is in the session, but for the pending token.

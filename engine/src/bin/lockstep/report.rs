@@ -220,7 +220,9 @@ impl Report {
             "drafts     {drafter}, up to {depth} a round, {rounds} rounds, {accepted} of {proposed} \
              accepted"
         ));
-        for Rate { place, proposed, accepted, percent } in &drafts.places {
+        for Rate { place, proposed, accepted, percent } in
+            drafts.places.iter().filter(|rate| rate.proposed > 0)
+        {
             let percent = rate(*percent);
             note(format_args!("  place {place}  {accepted} of {proposed} accepted, {percent} %"));
         }
