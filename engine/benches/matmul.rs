@@ -10,10 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
-use engine::cpu::Level;
-use engine::cpu::activations::Activations;
-use engine::cpu::matmul::Kernels;
-use engine::cpu::threads::Threads;
+use engine::cpu::{Activations, Kernels, Level, Threads};
 use engine::format::weights::Matrix;
 use engine::rows::Rows;
 use engine::tensor::{Bytes, DType};

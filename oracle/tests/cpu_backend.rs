@@ -16,7 +16,7 @@ use engine::session::Keep;
 use engine::tap::{Tap, Unobserved};
 use oracle::record::Record;
 
-const LENGTH: usize = 264;
+const LENGTH: usize = 260;
 
 fn cpu(level: Level, threads: usize, combine: Combine) -> Cpu {
     Cpu::new(Kernels::new(level, Threads::new(threads).unwrap()), combine)
@@ -82,7 +82,7 @@ fn every_tap_logit_and_live_row_is_the_reference_s() {
         // The comparison sees what it must: another token, and one chunk fewer.
         let mut other = tokens.to_vec();
         other[LENGTH - 1] ^= 1;
-        let ours = run(&cpu(Level::SCALAR, 1, Combine::Ordered), &setting, &other, LENGTH);
+        let ours = run(&cpu(Level::Scalar, 1, Combine::Ordered), &setting, &other, LENGTH);
         assert!(difference(&ours, &reference).is_some(), "{}: a planted token", setting.name);
     }
 }
@@ -135,11 +135,11 @@ fn atomic_adding_moves_bits_from_run_to_run_and_ordered_adding_never() {
 fn atomic_adding_starts_at_its_number_of_rows() {
     let setting = &settings()[0];
     let ordered = run(&Reference, setting, &setting.tokens[..127], 127);
-    let backend = cpu(Level::SCALAR, 2, Combine::Atomic { rows: 128 });
+    let backend = cpu(Level::Scalar, 2, Combine::Atomic { rows: 128 });
     let below = run(&backend, setting, &setting.tokens[..127], 127);
     assert_eq!(difference(&below, &ordered), None, "127 rows are added in order");
     // Alone, a thread adds experts in index order, not in slot order.
-    let backend = cpu(Level::SCALAR, 1, Combine::Atomic { rows: 127 });
+    let backend = cpu(Level::Scalar, 1, Combine::Atomic { rows: 127 });
     let at = run(&backend, setting, &setting.tokens[..127], 127);
     assert!(difference(&at, &ordered).is_some(), "127 rows are added as they arrive");
 }

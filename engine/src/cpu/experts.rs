@@ -8,9 +8,10 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::activations::Activations;
-use super::matmul::{Job, Kernels};
+use super::matmul::{Job, Kernels, Pick};
+use super::view::View;
 use crate::backend::Call;
-use crate::format::weights::{Expert, Matrix};
+use crate::format::weights::Expert;
 use crate::reference::moe;
 use crate::reference::order::fma;
 use crate::reference::router::Choice;
@@ -40,6 +41,8 @@ struct Group {
 
 /// Work of one inner activation: an exponential.
 const GATE_WORK: usize = 16;
+/// Rows of a down-projection that a thread computes before it adds them.
+const ATOMIC_ROWS: usize = 32;
 
 fn groups(choices: &[Choice], experts: usize) -> Vec<Group> {
     let empty = |expert| Group { expert, tokens: Vec::new(), slots: Vec::new() };
@@ -74,19 +77,24 @@ pub fn routed(
     let groups = groups(choices, experts.len());
 
     // Gates and ups of all experts side by side.
-    let job = |group: &Group, weights: &Matrix| Job {
-        weights: weights.clone(),
-        x: input,
-        tokens: group.tokens.clone(),
+    let inner_width = experts.first().map_or(1, |expert| expert.gate.rows());
+    let empty = |width: usize| -> Vec<Rows> {
+        groups.iter().map(|group| Rows::zeros(group.tokens.len(), width)).collect()
     };
-    let gates = groups.iter().map(|group| job(group, &experts[group.expert].gate));
-    let ups = groups.iter().map(|group| job(group, &experts[group.expert].up));
-    let mut gates = kernels.products(&gates.chain(ups).collect::<Vec<_>>(), int8);
-    let ups = gates.split_off(groups.len());
+    let (mut gates, mut ups) = (empty(inner_width), empty(inner_width));
+    let mut jobs = Vec::with_capacity(2 * groups.len());
+    for ((group, gate), up) in groups.iter().zip(&mut gates).zip(&mut ups) {
+        let expert = &experts[group.expert];
+        for (weights, out) in [(&expert.gate, gate), (&expert.up, up)] {
+            let (features, tokens) = (0..weights.rows(), Pick::List(&group.tokens));
+            jobs.push(Job { weights, features, x: input, tokens, out: View::of(out) });
+        }
+    }
+    kernels.matmul_jobs(&jobs, int8);
+    drop(jobs);
 
-    let width = ups.first().map_or(0, Rows::width);
     let items: Vec<_> = groups.iter().zip(&mut gates).zip(&ups).collect();
-    kernels.threads().each(items, width * GATE_WORK, |((group, gate), up)| {
+    kernels.threads().each(items, inner_width * GATE_WORK, |((group, gate), up)| {
         moe::gate(gate.values_mut(), up.values(), clamp);
         if weigh_inner {
             for (index, (token, slot)) in group.tokens.iter().zip(&group.slots).enumerate() {
@@ -98,19 +106,19 @@ pub fn routed(
     show(call, choices, &groups, &gates, taps)?;
 
     let inner: Vec<Activations> = gates.into_iter().map(Activations::from).collect();
-    let job = |(group, x): (&Group, _)| Job {
-        weights: experts[group.expert].down.clone(),
-        x,
-        tokens: (0..group.tokens.len()).collect(),
+    let down = Down {
+        kernels,
+        int8,
+        experts,
+        groups: &groups,
+        inner: &inner,
+        choices,
+        weigh_inner,
+        hidden: input.width(),
     };
-    let downs = kernels.products(&groups.iter().zip(&inner).map(job).collect::<Vec<_>>(), int8);
-    let weight = |token: usize, slot: usize| (!weigh_inner).then(|| choices[token].weights[slot]);
-    let (count, hidden) = (choices.len(), input.rows().width());
     let sums = match combine {
-        Combine::Atomic { rows } if count >= rows => {
-            add_as_they_arrive(kernels, &groups, &downs, weight, count, hidden)
-        }
-        _ => add_in_slot_order(kernels, &groups, &downs, weight, count, hidden),
+        Combine::Atomic { rows } if choices.len() >= rows => down.add_as_they_arrive(),
+        _ => down.add_in_slot_order(),
     };
     Ok(sums.into())
 }
@@ -133,56 +141,85 @@ fn show(
     taps.rows(Tap::ExpertMid, call.start, &mids)
 }
 
-fn add_in_slot_order(
-    kernels: &Kernels,
-    groups: &[Group],
-    downs: &[Rows],
-    weight: impl Fn(usize, usize) -> Option<f32> + Sync,
-    count: usize,
+/// The down-projections of a call.
+struct Down<'a> {
+    kernels: &'a Kernels,
+    int8: bool,
+    experts: &'a [Expert],
+    groups: &'a [Group],
+    /// Inner activations of each group.
+    inner: &'a [Activations],
+    choices: &'a [Choice],
+    weigh_inner: bool,
     hidden: usize,
-) -> Rows {
-    // Rows of each token by slot.
-    let mut slots: Vec<Vec<(usize, &[f32])>> = vec![Vec::new(); count];
-    for (group, down) in groups.iter().zip(downs) {
-        for (row, (token, slot)) in down.iter().zip(group.tokens.iter().zip(&group.slots)) {
-            slots[*token].push((*slot, row));
-        }
-    }
-    let mut out = Rows::zeros(count, hidden);
-    let items: Vec<_> =
-        out.values_mut().chunks_exact_mut(hidden).zip(&mut slots).enumerate().collect();
-    kernels.threads().each(items, 8 * hidden, |(token, (total, slots))| {
-        // ORDER: slots in order, from +0.
-        slots.sort_unstable_by_key(|(slot, _)| *slot);
-        for (slot, row) in slots {
-            let weight = weight(token, *slot);
-            for (total, value) in total.iter_mut().zip(*row) {
-                *total = weight.map_or(*total + value, |weight| fma(*value, weight, *total));
-            }
-        }
-    });
-    out
 }
 
-fn add_as_they_arrive(
-    kernels: &Kernels,
-    groups: &[Group],
-    downs: &[Rows],
-    weight: impl Fn(usize, usize) -> Option<f32> + Sync,
-    count: usize,
-    hidden: usize,
-) -> Rows {
-    let total: Vec<AtomicU32> = (0..count * hidden).map(|_| AtomicU32::new(0)).collect();
-    kernels.threads().spread(groups.iter().zip(downs).collect(), |(group, down)| {
-        for (row, (token, slot)) in down.iter().zip(group.tokens.iter().zip(&group.slots)) {
-            let weight = weight(*token, *slot).unwrap_or(1.0);
-            for (total, value) in total[token * hidden..].iter().zip(row) {
-                add(total, weight * value);
+impl Down<'_> {
+    /// What the product of a slot is still to be multiplied by.
+    fn weight(&self, token: usize, slot: usize) -> Option<f32> {
+        (!self.weigh_inner).then(|| self.choices[token].weights[slot])
+    }
+
+    fn add_in_slot_order(&self) -> Rows {
+        let empty = |group: &Group| Rows::zeros(group.tokens.len(), self.hidden);
+        let mut downs: Vec<Rows> = self.groups.iter().map(empty).collect();
+        let job = |((group, x), out): ((&Group, _), _)| {
+            Job::whole(&self.experts[group.expert].down, x, View::of(out))
+        };
+        let jobs: Vec<Job<'_>> =
+            self.groups.iter().zip(self.inner).zip(&mut downs).map(job).collect();
+        self.kernels.matmul_jobs(&jobs, self.int8);
+        drop(jobs);
+        // Rows of each token by slot.
+        let mut slots: Vec<Vec<(usize, &[f32])>> = vec![Vec::new(); self.choices.len()];
+        for (group, down) in self.groups.iter().zip(&downs) {
+            for (row, (token, slot)) in down.iter().zip(group.tokens.iter().zip(&group.slots)) {
+                slots[*token].push((*slot, row));
             }
         }
-    });
-    let values = total.into_iter().map(|bits| f32::from_bits(bits.into_inner())).collect();
-    Rows::of(hidden, values)
+        let mut out = Rows::zeros(slots.len(), self.hidden);
+        let items: Vec<_> =
+            out.values_mut().chunks_exact_mut(self.hidden).zip(&mut slots).enumerate().collect();
+        self.kernels.threads().each(items, 8 * self.hidden, |(token, (total, slots))| {
+            // ORDER: slots in order, from +0.
+            slots.sort_unstable_by_key(|(slot, _)| *slot);
+            for (slot, row) in slots {
+                let weight = self.weight(token, *slot);
+                for (total, value) in total.iter_mut().zip(*row) {
+                    *total = weight.map_or(*total + value, |weight| fma(*value, weight, *total));
+                }
+            }
+        });
+        out
+    }
+
+    fn add_as_they_arrive(&self) -> Rows {
+        let (count, hidden) = (self.choices.len(), self.hidden);
+        for (group, x) in self.groups.iter().zip(self.inner) {
+            self.kernels.encode(&self.experts[group.expert].down, x, self.int8);
+        }
+        let total: Vec<AtomicU32> = (0..count * hidden).map(|_| AtomicU32::new(0)).collect();
+        // Experts of the same rows follow each other, so they meet.
+        let blocks = (0..hidden).step_by(ATOMIC_ROWS);
+        let items = blocks.flat_map(|first| (0..self.groups.len()).map(move |g| (g, first)));
+        self.kernels.threads().spread(items.collect(), |(index, first): (usize, usize)| {
+            let (group, x) = (&self.groups[index], &self.inner[index]);
+            let features = first..hidden.min(first + ATOMIC_ROWS);
+            let mut down = Rows::zeros(group.tokens.len(), features.len());
+            let weights = &self.experts[group.expert].down;
+            let tokens = Pick::Range(0..group.tokens.len());
+            let out = View::of(&mut down);
+            self.kernels.matmul_here(&Job { weights, features, x, tokens, out }, self.int8);
+            for (row, (token, slot)) in down.iter().zip(group.tokens.iter().zip(&group.slots)) {
+                let weight = self.weight(*token, *slot).unwrap_or(1.0);
+                for (total, value) in total[token * hidden + first..].iter().zip(row) {
+                    add(total, weight * value);
+                }
+            }
+        });
+        let values = total.into_iter().map(|bits| f32::from_bits(bits.into_inner())).collect();
+        Rows::of(hidden, values)
+    }
 }
 
 /// Adds to a float that others add to at the same time.

@@ -4,7 +4,7 @@
 //! eight: compiled for 256-bit registers they become one instruction each (see `with_fma`), and
 //! without them the bits are the same.
 
-use crate::reference::order::{fma, quant_segment};
+use crate::reference::order::fma;
 
 /// Rows side by side.
 pub const LANES: usize = 8;
@@ -72,51 +72,5 @@ fn step(rows: &Lane, x: f32, acc: &mut Lane) {
 fn add(acc: &Lane, total: &mut Lane) {
     for (total, acc) in total.iter_mut().zip(acc) {
         *total += acc;
-    }
-}
-
-/// How the blocks of a row fall into lanes.
-#[derive(Clone, Copy, Debug)]
-pub struct Parts {
-    starts: [usize; LANES],
-    lengths: [usize; LANES],
-    /// Blocks of the longest part.
-    pub steps: usize,
-}
-
-impl Parts {
-    /// The parts of a row of `n_blocks`.
-    #[must_use]
-    pub fn new(n_blocks: usize) -> Self {
-        let range = |part| quant_segment(part, n_blocks);
-        let lengths = std::array::from_fn(|part| range(part).len());
-        let steps = lengths.iter().copied().fold(0, usize::max);
-        Self { starts: std::array::from_fn(|part| range(part).start), lengths, steps }
-    }
-
-    /// Blocks in all.
-    #[must_use]
-    pub fn count(&self) -> usize {
-        self.lengths.iter().fold(0, |sum, length| sum + length)
-    }
-
-    /// First block of part `lane`.
-    #[must_use]
-    pub fn start(&self, lane: usize) -> usize {
-        self.starts[lane]
-    }
-
-    /// Blocks of part `lane`.
-    #[inline(always)]
-    #[must_use]
-    pub fn length(&self, lane: usize) -> usize {
-        self.lengths[lane]
-    }
-
-    /// Block `step` of part `lane`.
-    #[inline(always)]
-    #[must_use]
-    pub fn block(&self, step: usize, lane: usize) -> Option<usize> {
-        (step < self.lengths[lane]).then(|| self.starts[lane] + step)
     }
 }

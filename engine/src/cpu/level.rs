@@ -1,42 +1,50 @@
-//! Vector instructions of the processor.
+//! Instruction sets that kernels are written for.
 //!
-//! Promises: a [`Level`] can only be had where the processor has its instructions, so code that is compiled
-//! for it may run.
+//! Promises: a level that [`Level::available`] lists runs on this machine; all levels give the same bits.
 
 use crate::session::RunError;
 use crate::switches::Simd;
 
-/// Instructions that kernels are written for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Level(Kind);
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
+/// A set of instructions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Level {
+    /// What every machine has.
     Scalar,
+    /// AVX2, FMA and F16C.
+    #[cfg(target_arch = "x86_64")]
     Avx2,
 }
 
 impl Level {
-    /// No vectors beyond what the compiler makes of plain loops.
-    pub const SCALAR: Self = Self(Kind::Scalar);
-
-    /// AVX2 with fused multiply-add and half-precision conversion, where the processor has them.
+    /// The levels of this machine, slowest first.
     #[must_use]
-    pub fn avx2() -> Option<Self> {
+    pub fn available() -> Vec<Self> {
+        #[allow(unused_mut)]
+        let mut levels = vec![Self::Scalar];
         #[cfg(target_arch = "x86_64")]
         if is_x86_feature_detected!("avx2")
             && is_x86_feature_detected!("fma")
             && is_x86_feature_detected!("f16c")
         {
-            return Some(Self(Kind::Avx2));
+            levels.push(Self::Avx2);
         }
-        None
+        levels
     }
 
-    /// All levels of this processor, the plainest first.
+    /// The fastest level of this machine.
     #[must_use]
-    pub fn available() -> Vec<Self> {
-        std::iter::once(Self::SCALAR).chain(Self::avx2()).collect()
+    pub fn best() -> Self {
+        Self::available().pop().expect("the scalar level is always there")
+    }
+
+    /// The name on the command line and in result files.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Scalar => "scalar",
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx2 => "avx2",
+        }
     }
 
     /// The level that a switch asks for.
@@ -44,26 +52,24 @@ impl Level {
     /// # Errors
     /// When the processor, or this engine, lacks it.
     pub fn of(simd: Simd) -> Result<Self, RunError> {
-        match simd {
-            Simd::Auto => Ok(Self::avx2().unwrap_or(Self::SCALAR)),
-            Simd::Scalar => Ok(Self::SCALAR),
-            Simd::Avx2 => Self::avx2().ok_or(RunError::Simd { simd: simd.name() }),
-            Simd::Avx512 => Err(RunError::Simd { simd: simd.name() }),
-        }
+        let found = match simd {
+            Simd::Auto => return Ok(Self::best()),
+            named => Self::available().into_iter().find(|level| level.name() == named.name()),
+        };
+        found.ok_or(RunError::Simd { simd: simd.name() })
     }
+}
 
-    /// The name in reports.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self.0 {
-            Kind::Scalar => "scalar",
-            Kind::Avx2 => "avx2",
-        }
-    }
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-    /// Whether this is [`Level::avx2`].
-    #[must_use]
-    pub fn is_avx2(self) -> bool {
-        self.0 == Kind::Avx2
+    #[test]
+    fn a_switch_finds_its_level_or_is_refused() {
+        assert!(Level::available().contains(&Level::best()));
+        assert_eq!(Level::of(Simd::Auto).unwrap(), Level::best());
+        assert_eq!(Level::of(Simd::Scalar).unwrap(), Level::Scalar);
+        let refused = Level::of(Simd::Avx512).unwrap_err().to_string();
+        assert!(refused.contains("avx512"), "{refused}");
     }
 }

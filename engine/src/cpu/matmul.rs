@@ -1,197 +1,282 @@
-//! Matrix products: many at a time, cut into items of a few rows of weights.
+//! Products of stored weights with activations, one or many in one parallel region.
 //!
-//! Promises: the bytes of `reference::matmul`. Weights are read where they are stored, each row once for
-//! every [`TILE`] tokens that meet it.
+//! Promises: the bits of `reference::matmul::quantised` where the caller asks for int8 activations, of
+//! `reference::matmul::float` where not. Every element of every output is written.
+//! Work is cut into items of whole output rows; which thread runs an item changes nothing.
+//! Leaves the arithmetic to the kernel of each type.
 
-use super::activations::{Activations, Encoded};
-use super::float;
+use std::cell::RefCell;
+use std::ops::Range;
+
+use super::activations::{Activations, Encoded, Unit};
 use super::level::Level;
+use super::scalar;
 use super::threads::Threads;
+use super::view::View;
 use crate::format::weights::Matrix;
-use crate::reference;
 use crate::rows::Rows;
 use crate::tensor::DType;
 
-/// Rows of weights of one item.
-const ITEM_ROWS: usize = 32;
-/// Tokens that meet a row while it is unpacked: their codes stay in the second cache.
-const TILE: usize = 16;
+/// Which rows of activations a product is for, in the order of its output rows.
+#[derive(Clone, Debug)]
+pub enum Pick<'a> {
+    /// Consecutive ones.
+    Range(Range<usize>),
+    /// Those of these indices.
+    List(&'a [usize]),
+}
 
-/// One product: a matrix with some rows of activations.
+impl Pick<'_> {
+    /// Number of rows.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        match self {
+            Self::Range(range) => range.len(),
+            Self::List(list) => list.len(),
+        }
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The index of row `place`.
+    #[inline(always)]
+    pub(super) fn at(&self, place: usize) -> usize {
+        match self {
+            Self::Range(range) => range.start + place,
+            Self::List(list) => list[place],
+        }
+    }
+}
+
+/// One product: some rows of a matrix with some rows of activations.
 pub struct Job<'a> {
     /// The matrix.
-    pub weights: Matrix,
-    /// The activations.
+    pub weights: &'a Matrix,
+    /// Its rows that are wanted; the columns of `out`.
+    pub features: Range<usize>,
+    /// The activations; several jobs may share them and their encoding.
     pub x: &'a Activations,
-    /// The rows of them to meet.
-    pub tokens: Vec<usize>,
+    /// Their rows that are wanted; the rows of `out`.
+    pub tokens: Pick<'a>,
+    /// Where the product goes.
+    pub out: View<'a>,
 }
 
-/// Rows of the output of a job, computed by one thread.
-struct Item<'a> {
-    job: &'a Job<'a>,
-    first: usize,
-    /// `[row][token]`.
-    out: &'a mut [f32],
+impl<'a> Job<'a> {
+    /// The product of a whole matrix with all rows of activations.
+    #[must_use]
+    pub fn whole(weights: &'a Matrix, x: &'a Activations, out: View<'a>) -> Self {
+        let (features, tokens) = (0..weights.rows(), Pick::Range(0..x.count()));
+        Self { weights, features, x, tokens, out }
+    }
+
+    fn check(&self) {
+        assert_eq!(self.x.width(), self.weights.columns(), "inputs of a product");
+        assert!(self.features.end <= self.weights.rows(), "rows of the matrix");
+        let tokens = (0..self.tokens.len()).map(|place| self.tokens.at(place));
+        assert!(tokens.max().is_none_or(|token| token < self.x.count()), "rows of activations");
+        assert_eq!(self.out.width(), self.features.len(), "columns of the output");
+        assert_eq!(self.out.rows(), self.tokens.len(), "rows of the output");
+    }
+
+    /// Products of one pair of numbers in all.
+    fn work(&self) -> usize {
+        self.features.len() * self.weights.columns() * self.tokens.len()
+    }
 }
 
-/// Products at one SIMD level on some threads.
+/// A job's activations as its kernel reads them.
+#[derive(Clone, Copy)]
+pub(super) enum Input<'a> {
+    Float(&'a Activations),
+    Quantised(&'a Encoded),
+}
+
+/// A piece of a job: some rows of its matrix.
+pub(super) struct Item<'a> {
+    pub(super) job: &'a Job<'a>,
+    pub(super) input: Input<'a>,
+    pub(super) features: Range<usize>,
+}
+
+impl Item<'_> {
+    /// Writes the product of row `feature` of the matrix with activation row number `place`.
+    ///
+    /// # Safety
+    /// `feature` is one of this item's, and this item is run by one thread.
+    #[inline(always)]
+    pub(super) unsafe fn set(&self, place: usize, feature: usize, value: f32) {
+        // SAFETY: items of a job have different features, jobs have views of their own, and one thread
+        // runs this item.
+        unsafe { self.job.out.set(place, feature - self.job.features.start, value) };
+    }
+}
+
+/// Memory of a thread that kernels decode weights into.
+#[derive(Default)]
+pub(super) struct Scratch {
+    pub(super) units: Vec<Unit>,
+    pub(super) floats: Vec<f32>,
+}
+
+impl Scratch {
+    /// At least `count` units, of any content.
+    #[cfg(target_arch = "x86_64")]
+    pub(super) fn units(&mut self, count: usize) -> &mut [Unit] {
+        if self.units.len() < count {
+            self.units.resize(count, Unit::ZERO);
+        }
+        &mut self.units[..count]
+    }
+}
+
+thread_local! {
+    static SCRATCH: RefCell<Scratch> = RefCell::default();
+}
+
+/// Work that is not worth a second thread.
+const INLINE_WORK: usize = 100_000;
+/// Least work of an item.
+const ITEM_WORK: usize = 60_000;
+/// Items for each thread, so that a thread that was held up is helped by the others.
+const ITEMS_EACH: usize = 8;
+/// Rows of an item are a multiple of this: what float kernels do side by side.
+const ROWS_TOGETHER: usize = 8;
+
+/// Products at one level on some threads.
 pub struct Kernels {
     level: Level,
     threads: Threads,
 }
 
 impl Kernels {
-    /// Kernels of this level on these threads.
+    /// Kernels of `level` on `threads`.
     #[must_use]
     pub fn new(level: Level, threads: Threads) -> Self {
         Self { level, threads }
     }
 
-    /// The SIMD level.
+    /// The level.
     #[must_use]
     pub fn level(&self) -> Level {
         self.level
     }
 
-    /// The threads.
+    /// The threads, for work of other kinds.
     #[must_use]
     pub fn threads(&self) -> &Threads {
         &self.threads
     }
 
-    /// The product with all rows of `x`; with `int8`, quantised weights meet quantised activations.
+    /// The product of `weights` and all rows of `x`.
     #[must_use]
     pub fn matmul(&self, weights: &Matrix, x: &Activations, int8: bool) -> Rows {
-        let tokens = (0..x.rows().count()).collect();
-        let job = Job { weights: weights.clone(), x, tokens };
-        self.products(&[job], int8).pop().unwrap_or_else(|| Rows::empty(weights.rows()))
+        let mut out = Rows::zeros(x.count(), weights.rows());
+        self.matmul_into(weights, x, int8, out.values_mut());
+        out
+    }
+
+    /// The same, written over `out`.
+    ///
+    /// # Panics
+    /// When `out` has another length than the product.
+    pub fn matmul_into(&self, weights: &Matrix, x: &Activations, int8: bool, out: &mut [f32]) {
+        let out = View::of_slice(out, weights.rows());
+        self.matmul_jobs(&[Job::whole(weights, x, out)], int8);
     }
 
     /// Products side by side: group `g` of the rows of the matrix meets part `g` of each row of `x`.
     #[must_use]
     pub fn grouped(&self, weights: &Matrix, groups: usize, x: &Activations, int8: bool) -> Rows {
-        let (count, rank) = (x.rows().count(), weights.rows() / groups);
-        let parts: Activations = Rows::of(weights.columns(), x.rows().values().to_vec()).into();
-        let job = |group| Job {
-            weights: weights.row_range(group * rank, rank),
-            x: &parts,
-            tokens: (0..count).map(|token| token * groups + group).collect(),
-        };
-        let jobs: Vec<Job<'_>> = (0..groups).map(job).collect();
-        let results = self.products(&jobs, int8);
-        let mut out = Rows::zeros(count, weights.rows());
-        for (group, result) in results.iter().enumerate() {
-            for (token, row) in result.iter().enumerate() {
-                out.row_mut(token)[group * rank..(group + 1) * rank].copy_from_slice(row);
-            }
+        let (rank, width) = (weights.rows() / groups, weights.columns());
+        let parts: Vec<Activations> =
+            (0..groups).map(|group| x.columns(group * width..(group + 1) * width)).collect();
+        let mut out = Rows::zeros(x.count(), weights.rows());
+        let (mut jobs, mut rest) = (Vec::with_capacity(groups), View::of(&mut out));
+        for (group, x) in parts.iter().enumerate() {
+            let (out, others) = rest.split_columns(rank);
+            rest = others;
+            let (features, tokens) = (group * rank..(group + 1) * rank, Pick::Range(0..x.count()));
+            jobs.push(Job { weights, features, x, tokens, out });
         }
+        self.matmul_jobs(&jobs, int8);
+        drop(jobs);
         out
     }
 
-    /// All products of the jobs, `[tokens][rows]` each.
-    #[must_use]
-    pub fn products(&self, jobs: &[Job<'_>], int8: bool) -> Vec<Rows> {
-        let mut outs: Vec<Vec<f32>> = Vec::with_capacity(jobs.len());
-        let (mut items, mut work) = (Vec::new(), 0);
-        for job in jobs {
-            self.encode(job, int8);
-            outs.push(vec![0.0; job.weights.rows() * job.tokens.len()]);
-        }
-        for (job, out) in jobs.iter().zip(&mut outs) {
-            let width = job.tokens.len();
-            if width == 0 {
-                continue;
+    /// All products of `jobs` in one parallel region.
+    ///
+    /// # Panics
+    /// When the shapes of a job do not fit.
+    pub fn matmul_jobs(&self, jobs: &[Job<'_>], int8: bool) {
+        jobs.iter().for_each(Job::check);
+        let work: usize = jobs.iter().fold(0, |work, job| work + job.work());
+        let share = (work / (self.threads.count() * ITEMS_EACH)).max(ITEM_WORK);
+        let mut items = Vec::new();
+        for job in jobs.iter().filter(|job| job.work() > 0) {
+            let input = self.input(job, int8);
+            let each = job.weights.columns() * job.tokens.len();
+            let rows = (share / each).max(1).next_multiple_of(ROWS_TOGETHER);
+            for start in job.features.clone().step_by(rows) {
+                let features = start..job.features.end.min(start + rows);
+                items.push(Item { job, input, features });
             }
-            for (index, out) in out.chunks_mut(ITEM_ROWS * width).enumerate() {
-                work += out.len() * job.weights.columns();
-                items.push(Item { job, first: index * ITEM_ROWS, out });
-            }
         }
-        let each = work / items.len().max(1);
-        self.threads.each(items, each, |item| self.run(item, int8));
-        let turned = jobs.iter().zip(outs);
-        turned.map(|(job, out)| turn(out, job.tokens.len(), job.weights.rows())).collect()
-    }
-
-    /// Encodes the activations of a job as its weights ask.
-    fn encode(&self, job: &Job<'_>, int8: bool) {
-        if int8 && self.level.is_avx2() {
-            let _ = self.encoded(job);
-        }
-    }
-
-    fn encoded<'a>(&self, job: &Job<'a>) -> Option<&'a Encoded> {
-        match job.weights.dtype() {
-            DType::Q8_0 => Some(job.x.q8(&self.threads)),
-            DType::Iq2Xxs | DType::Q2K | DType::Q4K => Some(job.x.q8_k(&self.threads)),
-            DType::F32 | DType::F16 | DType::Bf16 | DType::I32 => None,
-        }
-    }
-
-    fn run(&self, item: Item<'_>, int8: bool) {
-        let Item { job, first, out } = item;
-        let rows = out.len() / job.tokens.len();
-        #[cfg(target_arch = "x86_64")]
-        if self.level.is_avx2() {
-            match self.encoded(job).filter(|_| int8) {
-                // SAFETY: a level can only be had where the processor has its features.
-                Some(x) => unsafe { quantised(&job.weights, first, x, &job.tokens, out) },
-                None => {
-                    let weights = job.weights.row_range(first, rows);
-                    float::products(&weights, job.x.rows(), &job.tokens, out);
-                }
-            }
-            return;
-        }
-        let weights = job.weights.row_range(first, rows);
-        let mut x = Rows::empty(job.x.rows().width());
-        job.tokens.iter().for_each(|token| x.push(job.x.rows().row(*token)));
-        let product = if int8 {
-            reference::matmul::quantised(&weights, &x)
+        let run =
+            |index: usize| SCRATCH.with_borrow_mut(|scratch| self.item(&items[index], scratch));
+        if work < INLINE_WORK {
+            (0..items.len()).for_each(run);
         } else {
-            reference::matmul::float(&weights, &x)
-        };
-        for (token, row) in product.iter().enumerate() {
-            for (index, value) in row.iter().enumerate() {
-                out[index * job.tokens.len() + token] = *value;
+            self.threads.run(items.len(), &run);
+        }
+    }
+
+    /// Encodes activations as these weights ask, if that has not been done.
+    pub fn encode(&self, weights: &Matrix, x: &Activations, int8: bool) {
+        match weights.dtype() {
+            DType::Q8_0 if int8 => {
+                let _ = x.q8(&self.threads);
             }
+            DType::Q2K | DType::Q4K | DType::Iq2Xxs if int8 => {
+                let _ = x.q8_k(&self.threads);
+            }
+            _ => {}
         }
     }
-}
 
-/// `[row][token]` to `[token][row]`.
-fn turn(out: Vec<f32>, tokens: usize, rows: usize) -> Rows {
-    if tokens == 1 {
-        return Rows::of(rows, out);
-    }
-    let mut turned = Rows::zeros(tokens, rows);
-    for (token, turned) in turned.values_mut().chunks_exact_mut(rows).enumerate() {
-        for (row, value) in turned.iter_mut().enumerate() {
-            *value = out[row * tokens + token];
+    /// One product on the calling thread alone, from inside a parallel region too: its activations must
+    /// be encoded ([`Kernels::encode`]), because that is a region of its own.
+    ///
+    /// # Panics
+    /// When the shapes of the job do not fit.
+    pub fn matmul_here(&self, job: &Job<'_>, int8: bool) {
+        job.check();
+        if job.work() > 0 {
+            let (input, features) = (self.input(job, int8), job.features.clone());
+            let item = Item { job, input, features };
+            SCRATCH.with_borrow_mut(|scratch| self.item(&item, scratch));
         }
     }
-    turned
-}
 
-/// Rows from `first` on of a quantised matrix with encoded activations: `out[row][token]`.
-#[cfg(target_arch = "x86_64")]
-#[target_feature(enable = "avx2,fma,f16c")]
-fn quantised(weights: &Matrix, first: usize, x: &Encoded, tokens: &[usize], out: &mut [f32]) {
-    use super::avx2::{Format, Scratch, products};
-    let format = match weights.dtype() {
-        DType::Q8_0 => Format::Q8_0,
-        DType::Iq2Xxs => Format::Iq2Xxs,
-        DType::Q2K => Format::Q2K,
-        DType::Q4K => Format::Q4K,
-        DType::F32 | DType::F16 | DType::Bf16 | DType::I32 => unreachable!("encoded weights"),
-    };
-    let mut scratch = Scratch::default();
-    for (tile, tokens_of_tile) in tokens.chunks(TILE).enumerate() {
-        for (row, out) in out.chunks_exact_mut(tokens.len()).enumerate() {
-            let rows = tokens_of_tile.iter().map(|token| x.row(*token));
-            let out = &mut out[tile * TILE..][..tokens_of_tile.len()];
-            products(format, weights.row(first + row), x.parts(), rows, out, &mut scratch);
+    fn input<'a>(&self, job: &Job<'a>, int8: bool) -> Input<'a> {
+        match job.weights.dtype() {
+            DType::Q8_0 if int8 => Input::Quantised(job.x.q8(&self.threads)),
+            DType::Q2K | DType::Q4K | DType::Iq2Xxs if int8 => {
+                Input::Quantised(job.x.q8_k(&self.threads))
+            }
+            _ => Input::Float(job.x),
+        }
+    }
+
+    fn item(&self, item: &Item<'_>, scratch: &mut Scratch) {
+        match self.level {
+            Level::Scalar => scalar::item(item, scratch),
+            #[cfg(target_arch = "x86_64")]
+            Level::Avx2 => super::avx2::item(item, scratch),
         }
     }
 }

@@ -49,11 +49,31 @@ impl Threads {
         }
     }
 
+    /// Calls `part` once for each of `0..parts`.
+    pub fn run(&self, parts: usize, part: &(dyn Fn(usize) + Sync)) {
+        self.spread((0..parts).collect(), part);
+    }
+
+    /// Cuts `values` into chunks of `length`, the last one perhaps shorter, and calls `each` once with
+    /// the number of each chunk and the chunk.
+    pub fn each_chunk<T: Send>(
+        &self,
+        values: &mut [T],
+        length: usize,
+        each: &(dyn Fn(usize, &mut [T]) + Sync),
+    ) {
+        let chunks = values.chunks_mut(length).enumerate().collect();
+        self.spread(chunks, |(index, chunk): (usize, &mut [T])| each(index, chunk));
+    }
+
     /// The same for items that must meet on several threads however little they cost.
     pub fn spread<T: Send>(&self, items: Vec<T>, run: impl Fn(T) + Sync) {
-        let Some(pool) = &self.pool else {
-            items.into_iter().for_each(run);
-            return;
+        let pool = match &self.pool {
+            Some(pool) if items.len() > 1 => pool,
+            _ => {
+                items.into_iter().for_each(run);
+                return;
+            }
         };
         let others = (self.count - 1).min(items.len().saturating_sub(1));
         let queue = Mutex::new(items.into_iter());
