@@ -8,7 +8,7 @@
 //! reference; it is held against independent implementations and against its own earlier bytes.
 //!
 //! Reading order: `check` (what a verdict is), `suites` (what is compared), `golden` (earlier bytes),
-//! `fixtures` (what it is compared on).
+//! `fixtures` (what it is compared on); `speculation` (generating with drafts against without).
 
 pub mod check;
 pub mod digest;
@@ -17,7 +17,9 @@ pub mod golden;
 pub mod hostile;
 pub mod noise;
 pub mod npy;
+pub mod planted;
 pub mod record;
 pub mod sensitivity;
+pub mod speculation;
 pub mod stats;
 pub mod suites;
