@@ -8,6 +8,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::Arc;
 
 use engine::backend::Backend;
 use engine::decode::{
@@ -113,6 +114,12 @@ pub struct Plain {
     pub end: Option<End>,
     /// Tokens in the session before the first round.
     start: usize,
+    kept: Arc<Kept>,
+}
+
+/// What a plain run leaves at every length; its parts share it.
+#[derive(Debug)]
+struct Kept {
     logits: Logits,
     /// State by tokens in the session.
     states: BTreeMap<usize, StateDigest>,
@@ -150,7 +157,8 @@ impl Plain {
             tokens.extend(decoder.round(drafter, &mut logits)?.emitted);
         }
         let end = decoder.end();
-        Ok(Self { prompt: prompt.to_vec(), tokens, end, start, logits, states, blocks })
+        let kept = Arc::new(Kept { logits, states, blocks });
+        Ok(Self { prompt: prompt.to_vec(), tokens, end, start, kept })
     }
 
     /// What the run would have been with `tokens` tokens to emit at most, no more than it has.
@@ -175,6 +183,18 @@ impl Plain {
         cut
     }
 
+    /// What the run would have been from a session that holds the tokens before `position - 1`, with the
+    /// token there as the prompt.
+    ///
+    /// # Panics
+    /// When the run did not get there.
+    #[must_use]
+    pub fn from(&self, position: usize) -> Self {
+        let token = self.at(position - 1).expect("a token that was generated");
+        let tokens = self.tokens[position - self.start..].to_vec();
+        Self { prompt: vec![token], tokens, start: position, ..self.clone() }
+    }
+
     /// Tokens in the session before the first round.
     #[must_use]
     pub fn start(&self) -> usize {
@@ -191,18 +211,24 @@ impl Plain {
 /// A drafter that knows a plain run: as [`ScriptedDrafter`], at no cost, on stretches that are known.
 pub struct Known<'a> {
     plain: &'a Plain,
-    /// How many drafts of each round are right; the last entry counts for all rounds after it.
-    right: Vec<usize>,
-    vocabulary: u32,
-    rounds: usize,
+    /// How many drafts of each round are right, or that there are none.
+    rounds: Vec<Option<usize>>,
+    /// The same for all rounds after these.
+    then: Option<usize>,
+    vocabulary: usize,
+    round: usize,
 }
 
 impl<'a> Known<'a> {
-    /// A drafter with `right` drafts right in the rounds to come, the last entry from then on.
+    /// A drafter with so many right drafts in the `rounds` to come, and `then` in all later ones.
     #[must_use]
-    pub fn new(plain: &'a Plain, right: &[usize], vocabulary: usize) -> Self {
-        let vocabulary = u32::try_from(vocabulary).expect("a vocabulary has at most 2^24 entries");
-        Self { plain, right: right.to_vec(), vocabulary, rounds: 0 }
+    pub fn new(
+        plain: &'a Plain,
+        vocabulary: usize,
+        rounds: &[Option<usize>],
+        then: Option<usize>,
+    ) -> Self {
+        Self { plain, rounds: rounds.to_vec(), then, vocabulary, round: 0 }
     }
 }
 
@@ -214,13 +240,13 @@ impl<B: Backend> Drafter<B> for Known<'_> {
         depth: usize,
         _: &Picker,
     ) -> engine::Result<Vec<u32>> {
-        let last = self.right.len().saturating_sub(1);
-        let right = self.right.get(self.rounds.min(last)).copied().unwrap_or(0);
-        self.rounds += 1;
-        // Behind the end of what is known anything will do, but no token is what the model would say.
+        let right = self.rounds.get(self.round).copied().unwrap_or(self.then);
+        self.round += 1;
+        let Some(right) = right else { return Ok(Vec::new()) };
+        // Behind a wrong draft, and behind the end of what is known, anything will do.
         let draft = |place| {
-            let own = self.plain.at(position + 1 + place).unwrap_or(0);
-            (own + u32::from(place >= right)) % self.vocabulary
+            let own = self.plain.at(position + 1 + place).unwrap_or(0) as usize;
+            ((own + usize::from(place >= right)) % self.vocabulary) as u32
         };
         Ok((0..depth).map(draft).collect())
     }
@@ -424,14 +450,14 @@ impl Comparison<'_> {
         let round = self.seen.rounds.len();
         for position in self.compared..length {
             let row = logits.0.get(&position);
-            if row.is_none_or(Vec::is_empty) || row != self.plain.logits.0.get(&position) {
+            if row.is_none_or(Vec::is_empty) || row != self.plain.kept.logits.0.get(&position) {
                 return Err(Difference::Logits { round, position });
             }
             self.seen.logits += 1;
         }
         let before = std::mem::replace(&mut self.compared, length);
         let digest = StateDigest::of(decoder.session());
-        self.state(&self.plain.states, length, &digest, false)?;
+        self.state(&self.plain.kept.states, length, &digest, false)?;
         self.seen.states += 1;
         if let Some(block) = drafter.block() {
             if round > 0 {
@@ -442,7 +468,12 @@ impl Comparison<'_> {
                 };
                 self.counts("length of the block", block.length(), expected)?;
             }
-            self.state(&self.plain.blocks, block.length(), &StateDigest::of_block(block), true)?;
+            self.state(
+                &self.plain.kept.blocks,
+                block.length(),
+                &StateDigest::of_block(block),
+                true,
+            )?;
             self.seen.blocks += 1;
         }
         Ok(())
