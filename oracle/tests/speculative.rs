@@ -3,10 +3,16 @@
 #[path = "common/drafting.rs"]
 mod drafting;
 
-use drafting::{Drafting, TOY, TRAINED, on_every_backend, options};
+use drafting::{Drafting, TOY, TRAINED, on_every_backend, options, toy};
 use engine::backend::Backend;
-use engine::decode::{Picker, Script, ScriptedDrafter, Verification};
-use oracle::speculation::{Seen, compare};
+use engine::decode::{Drafter, End, MtpDrafter, Picker, Script, ScriptedDrafter, Verification};
+use engine::mtp::MtpSession;
+use engine::sampler::{Sampler, SamplerOptions};
+use engine::session::{Keep, Limits};
+use engine::tap::Unobserved;
+use engine::{Profile, Session};
+use oracle::fixtures::recipe::Shape;
+use oracle::speculation::{Known, Plain, Seen, Watched, compare};
 
 const BOTH: [Verification; 2] = [Verification::Combined, Verification::Strict];
 
@@ -24,7 +30,7 @@ fn exercised(what: &str, seen: &Seen, [accepted, rejected]: [bool; 2]) -> usize 
 fn scripted<B: Backend>(
     setting: &Drafting,
     backend: &B,
-    plain: &oracle::speculation::Plain,
+    plain: &Plain,
     [depth, tokens]: [usize; 2],
     verification: Verification,
     script: &Script,
@@ -41,7 +47,7 @@ fn scripted<B: Backend>(
 fn drafted<B: Backend>(
     setting: &Drafting,
     backend: &B,
-    plain: &oracle::speculation::Plain,
+    plain: &Plain,
     [depth, tokens]: [usize; 2],
     verification: Verification,
 ) -> Seen {
@@ -77,22 +83,268 @@ fn b05_every_depth_verification_and_drafter_equals_plain() {
 #[test]
 fn b02_self_drafting_of_1024_tokens_leaves_the_state_of_plain_decoding() {
     fn check<B: Backend>(backend: &B) -> usize {
-        let plain = TRAINED.plain(backend, 1024);
+        let plain = TOY.plain(backend, 1024);
         let (combined, all) = (Verification::Combined, Script::All);
-        let seen = scripted(&TRAINED, backend, &plain, [3, 1024], combined, &all);
+        let seen = scripted(&TOY, backend, &plain, [3, 1024], combined, &all);
         assert!(seen.tokens == 1024 && seen.states >= 256, "not exercised: {seen}");
-        exercised("trained, self", &seen, [true, false])
+        exercised("toy, self", &seen, [true, false])
     }
     on_every_backend!(check);
 }
 
 #[test]
-fn the_block_of_a_trained_model_is_right_and_wrong_over_1024_tokens() {
+fn the_block_of_a_trained_model_is_right_and_wrong() {
     fn check<B: Backend>(backend: &B) -> usize {
-        let plain = TRAINED.plain(backend, 1024);
-        let seen = drafted(&TRAINED, backend, &plain, [2, 1024], Verification::Combined);
-        assert!(seen.tokens == 1024 && seen.blocks > 256, "not exercised: {seen}");
+        let plain = TRAINED.plain(backend, 192);
+        let seen = drafted(&TRAINED, backend, &plain, [2, 192], Verification::Combined);
+        assert!(seen.tokens == 192 && seen.blocks > 60, "not exercised: {seen}");
         exercised("trained, block, depth 2", &seen, [true, true])
+    }
+    on_every_backend!(check);
+}
+
+#[test]
+fn b01_two_drafts_of_which_0_1_and_2_are_right() {
+    fn check<B: Backend>(backend: &B) -> usize {
+        let plain = TOY.plain(backend, 480);
+        let mut compared = 0;
+        for right in 0..=2 {
+            let script = Script::Cycle(vec![right]);
+            let seen = scripted(&TOY, backend, &plain, [2, 128], Verification::Combined, &script);
+            let zeros = |tokens: &[u32]| tokens.iter().filter(|token| **token == 0).count();
+            let emitted: Vec<u32> = seen.rounds.iter().flat_map(|r| r.emitted.clone()).collect();
+            assert_eq!(zeros(&emitted), zeros(&plain.tokens[1..128]), "{right} right");
+            compared += exercised(&format!("{right} of 2 right"), &seen, [right > 0, right < 2]);
+        }
+        compared
+    }
+    on_every_backend!(check);
+}
+
+#[test]
+fn b04_three_greedy_requests_with_the_block_and_three_without_are_one_stream() {
+    fn check<B: Backend>(backend: &B) -> usize {
+        // No token stops these, so all have the length asked for.
+        let mut all = Seen::default();
+        let plain = TRAINED.plain(backend, 192);
+        for _ in 0..3 {
+            all.add(drafted(&TRAINED, backend, &plain, [3, 48], Verification::Combined));
+            let again = TRAINED.run(backend, &Picker::Greedy, 24).tokens;
+            assert_eq!(again, plain.tokens[..24]);
+        }
+        assert_eq!(all.tokens, 3 * 48);
+        exercised("three requests", &all, [true, true])
+    }
+    on_every_backend!(check);
+}
+
+#[test]
+fn b07_a_difference_would_be_seen_at_64_200_400_tokens_and_the_count_is_told() {
+    fn check<B: Backend>(backend: &B) -> usize {
+        let plain = TOY.plain(backend, 480);
+        let mut compared = 0;
+        for tokens in [64, 200, 400] {
+            let seen = drafted(&TOY, backend, &plain, [2, tokens], Verification::Combined);
+            assert!(seen.to_string().starts_with(&format!("{tokens} tokens,")), "{seen}");
+            assert_eq!(seen.blocks, seen.states);
+            compared += seen.states;
+        }
+        compared
+    }
+    on_every_backend!(check);
+}
+
+/// One round of `depth` drafts from each of `starts`, each number of them right, then `after` rounds
+/// without drafts.
+fn around<B: Backend>(
+    setting: &Drafting,
+    backend: &B,
+    plain: &Plain,
+    [starts, depths]: [std::ops::RangeInclusive<usize>; 2],
+    after: usize,
+) -> Seen {
+    let mut all = Seen::default();
+    let mut session = setting.session(backend);
+    session.forward(&setting.prompt, Keep::Nothing, &mut Unobserved).unwrap();
+    for start in starts {
+        let from = plain.from(start);
+        while session.length() + 1 < start {
+            let token = plain.at(session.length()).unwrap();
+            session.forward(&[token], Keep::Nothing, &mut Unobserved).unwrap();
+        }
+        for depth in depths.clone() {
+            for right in 0..=depth {
+                let vocabulary = setting.model.config.vocabulary;
+                let mut drafter = Known::new(&from, vocabulary, &[Some(right)], None);
+                let tokens = 1 + right + 1 + after;
+                let options = options(depth, Verification::Combined, tokens);
+                let (session, picker) = (session.clone(), Picker::Greedy);
+                let seen = compare(&from.cut(tokens), session, &picker, &options, &mut drafter);
+                let seen = seen.unwrap_or_else(|difference| {
+                    let name = setting.name;
+                    panic!("{name}: {right} of {depth} right from {start} on: {difference}")
+                });
+                assert_eq!((seen.rounds[0].proposed, seen.rounds[0].accepted), (depth, right));
+                all.add(seen);
+            }
+        }
+    }
+    all
+}
+
+#[test]
+fn b13_3_to_8_drafts_every_accepted_count_and_every_start_modulo_8_then_16_tokens() {
+    fn check<B: Backend>(backend: &B) -> usize {
+        let plain = TOY.plain(backend, 480);
+        let seen = around(&TOY, backend, &plain, [40..=47, 3..=8], 16);
+        assert_eq!(seen.rounds.len(), 17 * 8 * (4 + 5 + 6 + 7 + 8 + 9), "not exercised");
+        exercised("3 to 8 drafts from 40 to 47", &seen, [true, true])
+    }
+    on_every_backend!(check);
+}
+
+#[test]
+fn b13_around_the_ends_of_windows_of_128_tokens() {
+    fn check<B: Backend>(backend: &B) -> usize {
+        let plain = TOY.plain(backend, 480);
+        let mut seen = around(&TOY, backend, &plain, [124..=131, 3..=3], 16);
+        seen.add(around(&TOY, backend, &plain, [252..=259, 3..=3], 16));
+        exercised("3 drafts around 128 and 256", &seen, [true, true])
+    }
+    on_every_backend!(check);
+}
+
+#[test]
+fn b15_drafts_across_the_end_of_the_sliding_window() {
+    fn check<B: Backend>(backend: &B) -> usize {
+        let plain = TOY.plain(backend, 480);
+        let mut seen = around(&TOY, backend, &plain, [28..=33, 4..=4], 16);
+        seen.add(around(&TOY, backend, &plain, [61..=65, 4..=4], 16));
+        let plain = TRAINED.plain(backend, 192);
+        seen.add(around(&TRAINED, backend, &plain, [63..=64, 3..=3], 16));
+        let mut wide = Drafting::made(&Shape { name: "toy, window 128", ..toy() });
+        wide.model.config.window = 128;
+        let plain = wide.plain(backend, 150);
+        seen.add(around(&wide, backend, &plain, [125..=128, 4..=4], 16));
+        exercised("4 drafts around 32, 64, 128", &seen, [true, true])
+    }
+    on_every_backend!(check);
+}
+
+/// An index, 6 or more, of a token of a run that occurs nowhere before it.
+fn fresh(plain: &Plain) -> usize {
+    let new = |index: &usize| !plain.tokens[..*index].contains(&plain.tokens[*index]);
+    (6..40).find(new).expect("not exercised: a run of few different tokens")
+}
+
+#[test]
+fn b20_a_stop_token_as_first_middle_last_draft_and_as_the_models_own_token() {
+    fn check<B: Backend>(backend: &B) -> usize {
+        let whole = TOY.plain(backend, 480);
+        let index = fresh(&whole);
+        let stop = whole.tokens[index];
+        let plain = whole.stopped(stop);
+        assert_eq!((plain.tokens.len(), plain.end), (index + 1, Some(End::Stop(stop))));
+        let vocabulary = TOY.model.config.vocabulary;
+        let mut all = Seen::default();
+        // Rounds without drafts until the stop token is `place` tokens behind the pending one; then 3 drafts.
+        for (place, right) in [(0, 3), (1, 3), (2, 3), (3, 3), (0, 0), (1, 1), (2, 2)] {
+            for verification in BOTH {
+                let mut rounds = vec![None; index - 1 - place];
+                rounds.push(Some(right));
+                let mut drafter = Known::new(&whole, vocabulary, &rounds, None);
+                let mut options = options(3, verification, 400);
+                options.stop = vec![stop];
+                let (session, picker) = (TOY.session(backend), Picker::Greedy);
+                let seen = compare(&plain, session, &picker, &options, &mut drafter);
+                let seen = seen.unwrap_or_else(|difference| {
+                    panic!("{right} right, stop at {place}, {}: {difference}", verification.name())
+                });
+                let last = seen.rounds.last().unwrap();
+                let expected = (place + 1, 3, place);
+                assert_eq!((last.emitted.len(), last.proposed, last.accepted), expected);
+                all.add(seen);
+            }
+        }
+        exercised("stop tokens", &all, [true, true])
+    }
+    on_every_backend!(check);
+}
+
+#[test]
+fn b20_a_stop_token_that_is_only_drafted_does_not_stop() {
+    fn check<B: Backend>(backend: &B) -> usize {
+        let plain = TOY.plain(backend, 480).cut(24);
+        let vocabulary = TOY.model.config.vocabulary;
+        let wrong = |token: &u32| (token + 1) % vocabulary as u32;
+        let stop: Vec<u32> = plain.tokens.iter().map(wrong).collect();
+        let stop: Vec<u32> =
+            stop.into_iter().filter(|token| !plain.tokens.contains(token)).collect();
+        assert!(stop.len() > 3, "not exercised");
+        let mut all = Seen::default();
+        for right in 0..3 {
+            let mut drafter = Known::new(&plain, vocabulary, &[], Some(right));
+            let mut options = options(3, Verification::Combined, 24);
+            options.stop.clone_from(&stop);
+            let (session, picker) = (TOY.session(backend), Picker::Greedy);
+            all.add(compare(&plain, session, &picker, &options, &mut drafter).unwrap());
+        }
+        exercised("stop tokens that are wrong drafts", &all, [true, true])
+    }
+    on_every_backend!(check);
+}
+
+#[test]
+fn a_budget_of_tokens_that_ends_inside_a_block() {
+    fn check<B: Backend>(backend: &B) -> usize {
+        let plain = TOY.plain(backend, 480);
+        let mut compared = 0;
+        for tokens in 1..=13 {
+            for verification in BOTH {
+                for script in [Script::All, Script::Cycle(vec![5, 0, 2])] {
+                    let seen = scripted(&TOY, backend, &plain, [5, tokens], verification, &script);
+                    assert_eq!(seen.tokens, tokens);
+                    compared += seen.states;
+                }
+                let seen = drafted(&TOY, backend, &plain, [5, tokens], verification);
+                compared += seen.states;
+            }
+        }
+        compared
+    }
+    on_every_backend!(check);
+}
+
+#[test]
+fn a_context_that_fills_inside_a_block() {
+    fn check<B: Backend>(backend: &B) -> usize {
+        let mut all = Seen::default();
+        for room in 0..=10 {
+            let limits = Limits { context: TOY.prompt.len() + room, state_bytes: u64::MAX };
+            let session = || Session::within(backend, &TOY.model, TOY.profile, limits).unwrap();
+            let (picker, plainly) = (Picker::Greedy, options(0, Verification::Strict, 400));
+            let mut block = TOY.drafter(backend);
+            let plain = Plain::run(session(), &TOY.prompt, &picker, &plainly, &mut block).unwrap();
+            assert_eq!((plain.tokens.len(), plain.end), (room + 1, Some(End::Context)));
+            for verification in BOTH {
+                let options = options(4, verification, 400);
+                let own = || TOY.session(backend);
+                let drafters: [Box<dyn Watched<B>>; 3] = [
+                    Box::new(ScriptedDrafter::new(own(), Script::All)),
+                    Box::new(ScriptedDrafter::new(own(), Script::Cycle(vec![0, 4, 2]))),
+                    Box::new(TOY.drafter(backend)),
+                ];
+                for (index, mut drafter) in drafters.into_iter().enumerate() {
+                    let seen = compare(&plain, session(), &picker, &options, drafter.as_mut());
+                    let seen = seen.unwrap_or_else(|difference| {
+                        let verification = verification.name();
+                        panic!("room {room}, {verification}, drafter {index}: {difference}")
+                    });
+                    all.add(seen);
+                }
+            }
+        }
+        exercised("contexts", &all, [true, true])
     }
     on_every_backend!(check);
 }

@@ -90,20 +90,30 @@ impl Drafting {
     }
 }
 
-/// Small, with a layer of every compression, so that thousands of cases take seconds. Random weights: the
-/// block is as good as never right.
-pub static TOY: LazyLock<Drafting> = LazyLock::new(|| {
-    Drafting::made(&Shape {
+/// The shape of [`TOY`].
+pub fn toy() -> Shape {
+    Shape {
         name: "toy",
+        vocabulary: 330,
         heads: 2,
+        head_dim: 96,
+        rope_dim: 32,
+        q_rank: 32,
         output_groups: 2,
+        indexer_heads: 2,
+        indexer_dim: 64,
         experts: 4,
         experts_used: 1,
         ratios: vec![0, 4, 128],
         hash_layers: 1,
+        sinkhorn_iterations: 4,
         ..Shape::tiny()
-    })
-});
+    }
+}
+
+/// Small, with a layer of every compression, so that thousands of cases take seconds. Random weights: the
+/// block is as good as never right.
+pub static TOY: LazyLock<Drafting> = LazyLock::new(|| Drafting::made(&toy()));
 
 /// The trained model, whose block is often right.
 pub static TRAINED: LazyLock<Drafting> = LazyLock::new(|| {
