@@ -4,13 +4,13 @@
 mod drafting;
 
 use drafting::{Drafting, TOY, TRAINED, on_every_backend, options, toy};
+use engine::Session;
 use engine::backend::Backend;
 use engine::decode::{Drafter, End, MtpDrafter, Picker, Script, ScriptedDrafter, Verification};
 use engine::mtp::MtpSession;
 use engine::sampler::{Sampler, SamplerOptions};
 use engine::session::{Keep, Limits};
 use engine::tap::Unobserved;
-use engine::{Profile, Session};
 use oracle::fixtures::recipe::Shape;
 use oracle::speculation::{Known, Plain, Seen, Watched, compare};
 
@@ -345,6 +345,146 @@ fn a_context_that_fills_inside_a_block() {
             }
         }
         exercised("contexts", &all, [true, true])
+    }
+    on_every_backend!(check);
+}
+
+/// The block's drafts, the last one of the first rounds made wrong; keeps what was proposed where.
+struct Spoiled<'a, 'm, B: Backend> {
+    inner: MtpDrafter<'m, B>,
+    plain: &'a Plain,
+    rounds: usize,
+    proposed: Vec<(usize, Vec<u32>)>,
+}
+
+impl<B: Backend> Drafter<B> for Spoiled<'_, '_, B> {
+    fn propose(
+        &mut self,
+        pending: u32,
+        position: usize,
+        depth: usize,
+        picker: &Picker,
+    ) -> engine::Result<Vec<u32>> {
+        let mut drafts = self.inner.propose(pending, position, depth, picker)?;
+        let last = drafts.len().wrapping_sub(1);
+        let own = self.plain.at(position + 1 + last);
+        if let (true, Some(draft), Some(own)) =
+            (self.proposed.len() < self.rounds, drafts.last_mut(), own)
+        {
+            *draft = own ^ 1;
+        }
+        self.proposed.push((position, drafts.clone()));
+        Ok(drafts)
+    }
+
+    fn commit(&mut self, start: usize, tokens: &[u32], streams: &B::Rows) -> engine::Result<()> {
+        self.inner.commit(start, tokens, streams)
+    }
+}
+
+impl<B: Backend> Watched<B> for Spoiled<'_, '_, B> {
+    fn block(&self) -> Option<&MtpSession<'_, B>> {
+        Some(self.inner.session())
+    }
+}
+
+#[test]
+fn b17_64_forced_rejections_leave_the_block_where_plain_commits_leave_it() {
+    fn check<B: Backend>(backend: &B) -> usize {
+        let (plain, picker) = (TRAINED.plain(backend, 192), Picker::Greedy);
+        let inner = TRAINED.drafter(backend);
+        let mut drafter = Spoiled { inner, plain: &plain, rounds: 64, proposed: Vec::new() };
+        let options = options(2, Verification::Combined, 192);
+        // The length of the block and its rows are compared after every round.
+        let seen = compare(&plain, TRAINED.session(backend), &picker, &options, &mut drafter);
+        let seen = seen.unwrap_or_else(|difference| panic!("forced rejections: {difference}"));
+        let (forced, free) = seen.rounds.split_at(64);
+        assert!(forced.iter().all(|round| round.accepted < 2), "a rejection was not forced");
+        assert!(free.len() >= 8 && free.iter().any(|round| round.accepted > 0), "not exercised");
+        // What it drafts then is what a block drafts that saw the same tokens in one call.
+        let (position, drafts) = &drafter.proposed[64];
+        let tokens = [&plain.prompt[..], &plain.tokens].concat();
+        let (mut session, mut other) = (TRAINED.session(backend), TRAINED.drafter(backend));
+        let output = session.forward(&tokens[..*position], Keep::Nothing, &mut Unobserved).unwrap();
+        other.commit(0, &tokens[..*position], &output.streams).unwrap();
+        let again = other.propose(tokens[*position], *position, 2, &picker).unwrap();
+        assert_eq!((drafts.len(), &again), (2, drafts));
+        exercised("64 forced rejections", &seen, [true, true])
+    }
+    on_every_backend!(check);
+}
+
+#[test]
+fn b17_self_drafts_are_all_accepted_after_64_rejections() {
+    fn check<B: Backend>(backend: &B) -> usize {
+        let plain = TOY.plain(backend, 480);
+        let rounds = [vec![2; 64], vec![3; 64]].concat();
+        let script = Script::Cycle(rounds.clone());
+        let seen = scripted(&TOY, backend, &plain, [3, 400], Verification::Combined, &script);
+        assert!(seen.rounds.len() > 64 + 32, "not exercised: {seen}");
+        for (index, (round, right)) in seen.rounds.iter().zip(rounds).enumerate() {
+            assert_eq!(round.accepted, right.min(round.proposed), "round {index}");
+        }
+        exercised("rejections, then none", &seen, [true, true])
+    }
+    on_every_backend!(check);
+}
+
+#[test]
+fn b22_a_block_without_compression_drafts_beside_a_compressed_layer_1() {
+    fn check<B: Backend>(backend: &B) -> usize {
+        let mut all = Seen::default();
+        for ratios in [vec![0, 128, 4], vec![128, 0, 4], vec![4, 128]] {
+            let shape = Shape { name: "six, other ratios", ratios, ..Shape::six() };
+            let setting = Drafting::made(&shape);
+            let plain = setting.run(backend, &Picker::Greedy, 24);
+            let seen = drafted(&setting, backend, &plain, [3, 24], Verification::Combined);
+            assert!(seen.acceptance.proposed[2] > 0, "{:?}: not exercised: {seen}", shape.ratios);
+            assert!(seen.blocks > 1, "not exercised: {seen}");
+            all.add(seen);
+        }
+        all.acceptance.proposed_total() as usize
+    }
+    on_every_backend!(check);
+}
+
+#[test]
+fn drawn_tokens_do_not_depend_on_drafts() {
+    fn check<B: Backend>(backend: &B) -> usize {
+        let sampler = |temperature, seed| {
+            let options =
+                SamplerOptions { temperature, top_k: 20, seed, ..SamplerOptions::default() };
+            Picker::Sampled(Sampler::new(options).unwrap())
+        };
+        let (mut all, mut blocks) = (Seen::default(), Seen::default());
+        for (setting, picker, tokens) in [
+            (&*TOY, sampler(1.0, 7), 64),
+            (&*TOY, sampler(1.0, 8), 64),
+            (&*TRAINED, sampler(1.0, 9), 24),
+        ] {
+            let plain = setting.run(backend, &picker, tokens);
+            let greedy = setting.plain(backend, if tokens == 64 { 480 } else { 192 });
+            assert!(plain.tokens != greedy.tokens[..tokens], "not exercised: drawn as greedy");
+            for (depth, verification) in [
+                (2, Verification::Combined),
+                (5, Verification::Combined),
+                (2, Verification::Strict),
+            ] {
+                let options = options(depth, verification, tokens);
+                let run = |drafter: &mut dyn Watched<B>, seen: &mut Seen| {
+                    let session = setting.session(backend);
+                    let found = compare(&plain, session, &picker, &options, drafter);
+                    seen.add(found.unwrap_or_else(|difference| {
+                        panic!("{}, depth {depth}: {difference}", setting.name)
+                    }));
+                };
+                let own = setting.session(backend);
+                run(&mut ScriptedDrafter::new(own, Script::Cycle(vec![2, 0, 5, 1])), &mut all);
+                run(&mut setting.drafter(backend), &mut blocks);
+            }
+        }
+        exercised("drawn, block", &blocks, [true, true]);
+        exercised("drawn, scripted", &all, [true, true])
     }
     on_every_backend!(check);
 }
