@@ -190,7 +190,12 @@ impl Plain {
     /// When the run did not get there.
     #[must_use]
     pub fn from(&self, position: usize) -> Self {
-        let token = self.at(position - 1).expect("a token that was generated");
+        let before = self.start - self.prompt.len();
+        let token = match (position - 1).checked_sub(before) {
+            Some(place) if place < self.prompt.len() => Some(self.prompt[place]),
+            _ => self.at(position - 1),
+        };
+        let token = token.expect("a token of the run");
         let tokens = self.tokens[position - self.start..].to_vec();
         Self { prompt: vec![token], tokens, start: position, ..self.clone() }
     }
@@ -459,7 +464,9 @@ impl Comparison<'_> {
         let digest = StateDigest::of(decoder.session());
         self.state(&self.plain.kept.states, length, &digest, false)?;
         self.seen.states += 1;
-        if let Some(block) = drafter.block() {
+        // How far the block is before the first round depends on how the prompt was cut.
+        let known = |length| round > 0 || self.plain.kept.blocks.contains_key(&length);
+        if let Some(block) = drafter.block().filter(|block| known(block.length())) {
             if round > 0 {
                 // The block has not seen the last commit: that of a whole round, or of its last token.
                 let expected = match self.verification {
@@ -468,12 +475,8 @@ impl Comparison<'_> {
                 };
                 self.counts("length of the block", block.length(), expected)?;
             }
-            self.state(
-                &self.plain.kept.blocks,
-                block.length(),
-                &StateDigest::of_block(block),
-                true,
-            )?;
+            let digest = StateDigest::of_block(block);
+            self.state(&self.plain.kept.blocks, block.length(), &digest, true)?;
             self.seen.blocks += 1;
         }
         Ok(())

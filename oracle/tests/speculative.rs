@@ -69,13 +69,21 @@ fn b05_every_depth_verification_and_drafter_equals_plain() {
             let mut all = Seen::default();
             for depth in 1..=8 {
                 for verification in BOTH {
-                    all.add(scripted(&TOY, backend, &plain, [depth, 40], verification, &script));
+                    all.add(scripted(&TOY, backend, &plain, [depth, 24], verification, &script));
                 }
             }
             let judged = [script != Script::Nothing, script != Script::All];
             compared += exercised(&format!("{script:?}"), &all, judged);
         }
-        compared
+        let mut all = Seen::default();
+        for (depth, verification) in (1..=8).flat_map(|depth| BOTH.map(|v| (depth, v))) {
+            all.add(drafted(&TOY, backend, &plain, [depth, 24], verification));
+        }
+        let plain = TRAINED.plain(backend, 192);
+        for (depth, verification) in [1, 5, 8].into_iter().flat_map(|d| BOTH.map(|v| (d, v))) {
+            all.add(drafted(&TRAINED, backend, &plain, [depth, 12], verification));
+        }
+        compared + exercised("block", &all, [true, true])
     }
     on_every_backend!(check);
 }
@@ -129,8 +137,8 @@ fn b04_three_greedy_requests_with_the_block_and_three_without_are_one_stream() {
         let plain = TRAINED.plain(backend, 192);
         for _ in 0..3 {
             all.add(drafted(&TRAINED, backend, &plain, [3, 48], Verification::Combined));
-            let again = TRAINED.run(backend, &Picker::Greedy, 24).tokens;
-            assert_eq!(again, plain.tokens[..24]);
+            let again = TRAINED.run(backend, &Picker::Greedy, 48).tokens;
+            assert_eq!(again, plain.tokens[..48]);
         }
         assert_eq!(all.tokens, 3 * 48);
         exercised("three requests", &all, [true, true])

@@ -1,3 +1,4 @@
+#![allow(dead_code, reason = "each test uses a part of it")]
 //! Models with a drafting block, plain runs of them, and the backends to run on.
 
 use std::collections::BTreeMap;
