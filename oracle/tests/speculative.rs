@@ -69,7 +69,7 @@ fn b05_every_depth_verification_and_drafter_equals_plain() {
             let mut all = Seen::default();
             for depth in 1..=8 {
                 for verification in BOTH {
-                    all.add(scripted(&TOY, backend, &plain, [depth, 24], verification, &script));
+                    all.add(scripted(&TOY, backend, &plain, [depth, 16], verification, &script));
                 }
             }
             let judged = [script != Script::Nothing, script != Script::All];
@@ -77,7 +77,7 @@ fn b05_every_depth_verification_and_drafter_equals_plain() {
         }
         let mut all = Seen::default();
         for (depth, verification) in (1..=8).flat_map(|depth| BOTH.map(|v| (depth, v))) {
-            all.add(drafted(&TOY, backend, &plain, [depth, 24], verification));
+            all.add(drafted(&TOY, backend, &plain, [depth, 16], verification));
         }
         let plain = TRAINED.plain(backend, 150);
         for (depth, verification) in [1, 5, 8].into_iter().flat_map(|d| BOTH.map(|v| (d, v))) {
@@ -375,8 +375,7 @@ impl<B: Backend> Drafter<B> for Spoiled<'_, '_, B> {
         picker: &Picker,
     ) -> engine::Result<Vec<u32>> {
         let mut drafts = self.inner.propose(pending, position, depth, picker)?;
-        let last = drafts.len().wrapping_sub(1);
-        let own = self.plain.at(position + 1 + last);
+        let own = self.plain.at(position + drafts.len());
         if let (true, Some(draft), Some(own)) =
             (self.proposed.len() < self.rounds, drafts.last_mut(), own)
         {
