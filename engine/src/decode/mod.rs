@@ -92,12 +92,6 @@ pub struct Acceptance {
     pub accepted: [u64; DEPTH_MAX],
 }
 
-fn total(counts: &[u64]) -> u64 {
-    let mut total = 0;
-    counts.iter().for_each(|count| total += count);
-    total
-}
-
 impl Acceptance {
     fn count(&mut self, round: &Round) {
         self.proposed[..round.proposed].iter_mut().for_each(|count| *count += 1);

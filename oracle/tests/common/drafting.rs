@@ -7,6 +7,7 @@ use std::sync::{Arc, LazyLock, Mutex, OnceLock};
 
 use engine::backend::Backend;
 use engine::config::RawConfig;
+use engine::cpu::{Combine, Cpu, Kernels, Level, Threads};
 use engine::decode::{MtpDrafter, Options, Picker, Verification};
 use engine::format::Gguf;
 use engine::mtp::MtpSession;
@@ -18,12 +19,18 @@ use oracle::speculation::Plain;
 /// Runs a check on every backend and fails if it compared nothing on one of them.
 macro_rules! on_every_backend {
     ($check:expr) => {{
-        let check = $check;
-        let compared: usize = check(&engine::reference::Reference);
+        let compared: usize = $check(&engine::reference::Reference);
         assert!(compared > 0, "not exercised: nothing compared on the reference");
+        let compared: usize = $check(&crate::drafting::cpu());
+        assert!(compared > 0, "not exercised: nothing compared on the CPU backend");
     }};
 }
 pub(crate) use on_every_backend;
+
+/// The CPU backend at its best level on two threads.
+pub fn cpu() -> Cpu {
+    Cpu::new(Kernels::new(Level::best(), Threads::new(2).unwrap()), Combine::Ordered)
+}
 
 /// A model, its block, a meaning, a prompt.
 pub struct Drafting {

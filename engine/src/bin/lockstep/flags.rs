@@ -150,9 +150,9 @@ pub struct NotBuilt {
 #[derive(Clone, Copy, Debug, Default, ValueEnum)]
 pub enum Backend {
     /// The plain CPU code that defines every operation.
-    #[default]
     Reference,
     /// The same bytes with vectors and threads.
+    #[default]
     Cpu,
 }
 

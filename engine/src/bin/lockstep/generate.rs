@@ -8,6 +8,7 @@ use std::time::Instant;
 
 use engine::backend::Backend;
 use engine::config::Compression;
+use engine::cpu::Cpu;
 use engine::decode::{
     Decoder, Drafter, End, MtpDrafter, NoDrafts, Options, Round, ScriptedDrafter, Verification,
     probe,
@@ -36,7 +37,10 @@ pub fn run(flags: &Generate, switches: &Switches) -> Result<()> {
             request::check_reference(switches)?;
             generate(&Reference, flags, &request, switches)
         }
-        flags::Backend::Cpu => Err(Failure::option("--backend cpu", "not built in yet")),
+        flags::Backend::Cpu => {
+            let cpu = Cpu::from_switches(switches).map_err(engine::Error::from)?;
+            generate(&cpu, flags, &request, switches)
+        }
     }
 }
 
