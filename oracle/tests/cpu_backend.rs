@@ -8,9 +8,8 @@ mod common;
 use common::{Setting, bits, in_parallel, settings, state_digest};
 use engine::Session;
 use engine::backend::Backend;
-use engine::cpu::matmul::Kernels;
-use engine::cpu::threads::Threads;
-use engine::cpu::{Combine, Cpu, Level};
+use engine::cpu::{Combine, Cpu, Kernels, Level, Threads};
+use engine::decode::{Decoder, NoDrafts, Options, Picker, Verification};
 use engine::reference::Reference;
 use engine::session::Keep;
 use engine::tap::{Tap, Unobserved};
@@ -142,4 +141,36 @@ fn atomic_adding_starts_at_its_number_of_rows() {
     let backend = cpu(Level::Scalar, 1, Combine::Atomic { rows: 127 });
     let at = run(&backend, setting, &setting.tokens[..127], 127);
     assert!(difference(&at, &ordered).is_some(), "127 rows are added as they arrive");
+}
+
+/// The demonstration of the README: the same command twice, another text.
+#[test]
+fn a_greedy_token_flips_between_atomic_runs_of_a_fixture_prompt_within_256() {
+    let setting = &settings()[0];
+    let generate = |combine| {
+        let backend = cpu(Level::best(), 2, combine);
+        let session = Session::on(&backend, &setting.model, setting.profile).unwrap();
+        let options = Options {
+            depth: 0,
+            verification: Verification::Combined,
+            stop: Vec::new(),
+            tokens: 256,
+            chunk: 512,
+        };
+        let (prompt, picker) = (&setting.tokens, Picker::Greedy);
+        let mut decoder =
+            Decoder::start(session, prompt, picker, options, &mut NoDrafts, &mut Unobserved)
+                .unwrap();
+        let mut tokens = vec![decoder.pending()];
+        while decoder.end().is_none() {
+            tokens.extend(decoder.round(&mut NoDrafts, &mut Unobserved).unwrap().emitted);
+        }
+        assert_eq!(tokens.len(), 256);
+        tokens
+    };
+    let ordered = generate(Combine::Ordered);
+    assert_eq!(ordered, generate(Combine::Ordered), "ordered runs");
+    let first = generate(Combine::Atomic { rows: 128 });
+    let flipped = (0..8).any(|_| generate(Combine::Atomic { rows: 128 }) != first);
+    assert!(flipped, "nine atomic runs gave one text");
 }

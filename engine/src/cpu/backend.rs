@@ -44,7 +44,7 @@ pub struct Cpu {
 }
 
 /// Rows and what belongs to each, one item a token.
-fn tokens<'a>(rows: &'a mut Rows) -> Vec<(usize, &'a mut [f32])> {
+fn tokens(rows: &mut Rows) -> Vec<(usize, &mut [f32])> {
     let width = rows.width();
     rows.values_mut().chunks_exact_mut(width).enumerate().collect()
 }
