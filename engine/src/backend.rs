@@ -121,6 +121,10 @@ pub trait Backend: Sync {
     /// The name in reports.
     fn name(&self) -> String;
 
+    /// Kernels that ran so far, each with how often: what proves which code a run took, whatever its
+    /// options said. Kernels of a thread count where they ran for the calling thread.
+    fn kernels_run(&self) -> Vec<(String, u64)>;
+
     // Buffers and state.
 
     /// Rows made on the host.

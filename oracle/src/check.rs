@@ -7,6 +7,9 @@
 //! Leaves printing to the command line.
 
 use approx::AbsDiffEq;
+use serde::Serialize;
+
+use crate::contract::{Cell, Evidence};
 
 /// How two things are compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -70,15 +73,13 @@ impl Question {
     /// The check when it cannot run.
     #[must_use]
     pub fn not_run(self, reason: impl Into<String>) -> Check {
-        let outcome = Outcome::NotRun(reason.into());
-        Check { question: self, tensors: 0, elements: 0, measured: String::new(), outcome }
+        Check::without_comparison(self, Outcome::NotRun(reason.into()))
     }
 
     /// The check when preparing it failed: red, since what should have been compared was not.
     #[must_use]
     pub fn failed(self, problem: impl ToString) -> Check {
-        let outcome = Outcome::Different(problem.to_string());
-        Check { question: self, tensors: 0, elements: 0, measured: String::new(), outcome }
+        Check::without_comparison(self, Outcome::Different(problem.to_string()))
     }
 }
 
@@ -95,16 +96,209 @@ pub struct Check {
     pub measured: String,
     /// The verdict.
     pub outcome: Outcome,
+    /// The first difference in numbers, where it is one of elements.
+    pub first: Option<FirstDifference>,
+    /// Cells of the contract that the check is about, and what it brings for them.
+    pub evidence: Vec<(Cell, Evidence)>,
+}
+
+impl Check {
+    fn without_comparison(question: Question, outcome: Outcome) -> Self {
+        Self {
+            question,
+            tensors: 0,
+            elements: 0,
+            measured: String::new(),
+            outcome,
+            first: None,
+            evidence: Vec::new(),
+        }
+    }
+}
+
+/// The first element in which two sides part.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct FirstDifference {
+    /// Position of the token, where there is one.
+    pub position: Option<usize>,
+    /// Place in the model: a layer, input, output.
+    pub place: String,
+    /// The operation or intermediate.
+    pub operation: String,
+    /// Index of the element in its row.
+    pub element: usize,
+    /// Bits of our element.
+    pub ours_bits: u32,
+    /// Bits of theirs.
+    pub theirs_bits: u32,
+    /// Distance in units in the last place; none where a side is NaN.
+    pub ulp: Option<u64>,
+    /// Whether everything that was seen before it was equal.
+    pub origin: Origin,
+}
+
+/// Where a difference came in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Origin {
+    /// Every input that was seen is equal: the operation itself differs.
+    Added,
+    /// An input differs already.
+    Inherited,
+    /// Inputs were not seen.
+    Unknown,
+}
+
+impl FirstDifference {
+    /// The first element of two rows that differs in bits; `None` when there is none and lengths agree.
+    #[must_use]
+    pub fn of(ours: &[u32], theirs: &[u32]) -> Option<Self> {
+        let longest = ours.len().max(theirs.len());
+        let element = (0..longest).find(|index| ours.get(*index) != theirs.get(*index))?;
+        // A row that ends early differs from anything: NaN is what is not there.
+        let [a, b] = [ours, theirs].map(|row| row.get(element).copied().unwrap_or(u32::MAX));
+        Some(Self {
+            position: None,
+            place: String::new(),
+            operation: String::new(),
+            element,
+            ours_bits: a,
+            theirs_bits: b,
+            ulp: ulp_distance(f32::from_bits(a), f32::from_bits(b)),
+            origin: Origin::Unknown,
+        })
+    }
+
+    /// The same, of that place in a model.
+    #[must_use]
+    pub fn at(self, place: impl ToString, operation: impl ToString, position: usize) -> Self {
+        let (place, operation) = (place.to_string(), operation.to_string());
+        Self { place, operation, position: Some(position), ..self }
+    }
+}
+
+impl std::fmt::Display for FirstDifference {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let [a, b] = [self.ours_bits, self.theirs_bits];
+        write!(f, "{}, {}", self.place, self.operation)?;
+        if let Some(position) = self.position {
+            write!(f, ", position {position}")?;
+        }
+        write!(f, ", element {}: ", self.element)?;
+        write!(f, "{:e} ({a:08x}), {:e} ({b:08x})", f32::from_bits(a), f32::from_bits(b))?;
+        match self.ulp {
+            Some(ulp) => write!(f, ", {ulp} ulp apart"),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Representable numbers between two floats, both zeros being one; `None` where a side is NaN.
+#[must_use]
+pub fn ulp_distance(a: f32, b: f32) -> Option<u64> {
+    if a.is_nan() || b.is_nan() {
+        return None;
+    }
+    let place = |x: f32| {
+        let magnitude = i64::from(x.to_bits() & 0x7fff_ffff);
+        if x.is_sign_negative() { -magnitude } else { magnitude }
+    };
+    Some(place(a).abs_diff(place(b)))
+}
+
+/// A fault of comparing itself, planted to see whether anything notices.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Flaw {
+    /// The last element of a row is not compared.
+    SkipLast,
+    /// Elements are equal unless their difference exceeds a bound: NaN never does.
+    Tolerance,
+    /// Signs are not compared.
+    Unsigned,
+    /// A row is compared as far as the shorter side goes.
+    Shorter,
+    /// Only the first row of a check is compared.
+    FirstRow,
+    /// Nothing is ever different.
+    Blind,
+    /// A check that compared nothing is equal.
+    EmptyIsEqual,
+    /// A check that failed before it compared anything counts as not run.
+    FailureIsSkip,
+    /// The first difference is looked for from the end.
+    LastFirst,
+}
+
+impl Flaw {
+    /// All of them.
+    pub const ALL: [Self; 9] = [
+        Self::SkipLast,
+        Self::Tolerance,
+        Self::Unsigned,
+        Self::Shorter,
+        Self::FirstRow,
+        Self::Blind,
+        Self::EmptyIsEqual,
+        Self::FailureIsSkip,
+        Self::LastFirst,
+    ];
+
+    /// The name on the command line.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::SkipLast => "comparator-skips-last",
+            Self::Tolerance => "comparator-tolerates",
+            Self::Unsigned => "comparator-ignores-signs",
+            Self::Shorter => "comparator-ignores-length",
+            Self::FirstRow => "comparator-first-row",
+            Self::Blind => "comparator-blind",
+            Self::EmptyIsEqual => "comparator-empty-is-equal",
+            Self::FailureIsSkip => "comparator-failure-is-skip",
+            Self::LastFirst => "comparator-last-first",
+        }
+    }
+
+    fn first(self, ours: &[u32], theirs: &[u32], rows: usize) -> Option<FirstDifference> {
+        let whole = || FirstDifference::of(ours, theirs);
+        let shorter = ours.len().min(theirs.len());
+        match self {
+            Self::SkipLast if shorter > 0 => {
+                let cut = |row: &[u32]| row[..row.len().saturating_sub(1)].to_vec();
+                FirstDifference::of(&cut(ours), &cut(theirs))
+            }
+            Self::Tolerance => whole().filter(|first| {
+                let [a, b] = [first.ours_bits, first.theirs_bits].map(f32::from_bits);
+                (a - b).abs() > 1e-6
+            }),
+            Self::Unsigned => {
+                let unsigned = |row: &[u32]| row.iter().map(|v| v & 0x7fff_ffff).collect();
+                let [ours, theirs]: [Vec<u32>; 2] = [unsigned(ours), unsigned(theirs)];
+                FirstDifference::of(&ours, &theirs)
+            }
+            Self::Shorter => FirstDifference::of(&ours[..shorter], &theirs[..shorter]),
+            Self::FirstRow if rows > 1 => None,
+            Self::Blind => None,
+            Self::LastFirst => {
+                let last = (0..shorter).rev().find(|index| ours[*index] != theirs[*index]);
+                whole().map(|first| FirstDifference { element: last.unwrap_or(0), ..first })
+            }
+            _ => whole(),
+        }
+    }
 }
 
 /// Counts what a check compares and keeps the first failure.
 #[derive(Debug, Default)]
 pub struct Tally {
+    flaw: Option<Flaw>,
     tensors: usize,
     elements: usize,
     failure: Option<String>,
     largest: f64,
     measured: Vec<String>,
+    first: Option<FirstDifference>,
+    evidence: Vec<(Cell, Evidence)>,
 }
 
 impl Tally {
@@ -112,6 +306,22 @@ impl Tally {
     #[must_use]
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// Nothing compared yet, by a comparator at fault.
+    #[must_use]
+    pub fn under(flaw: Option<Flaw>) -> Self {
+        Self { flaw, ..Self::default() }
+    }
+
+    /// Compares a row of bits; the caller names the place of the difference that comes back.
+    pub fn words(&mut self, ours: &[u32], theirs: &[u32]) -> Option<FirstDifference> {
+        self.tensors += 1;
+        self.elements += ours.len().min(theirs.len());
+        match self.flaw {
+            None => FirstDifference::of(ours, theirs),
+            Some(flaw) => flaw.first(ours, theirs, self.tensors),
+        }
     }
 
     fn fail(&mut self, message: impl FnOnce() -> String) {
@@ -122,13 +332,12 @@ impl Tally {
 
     /// Compares a tensor bit for bit; NaN payloads and signs of zero count.
     pub fn bits(&mut self, what: &str, ours: &[f32], theirs: &[f32]) {
-        self.tensors += 1;
-        self.elements += ours.len().min(theirs.len());
-        if ours.len() != theirs.len() {
-            return self.fail(|| format!("{what}: {} elements, {}", ours.len(), theirs.len()));
-        }
-        let differs = |(a, b): (&f32, &f32)| a.to_bits() != b.to_bits();
-        if let Some(index) = ours.iter().zip(theirs).position(differs) {
+        let bits = |row: &[f32]| row.iter().map(|value| value.to_bits()).collect::<Vec<_>>();
+        if let Some(first) = self.words(&bits(ours), &bits(theirs)) {
+            if ours.len() != theirs.len() {
+                return self.fail(|| format!("{what}: {} elements, {}", ours.len(), theirs.len()));
+            }
+            let index = first.element;
             let (a, b) = (ours[index], theirs[index]);
             let (a_bits, b_bits) = (a.to_bits(), b.to_bits());
             self.fail(|| format!("{what}[{index}]: {a} ({a_bits:08x}), {b} ({b_bits:08x})"));
@@ -202,6 +411,38 @@ impl Tally {
         }
     }
 
+    /// Fails with the first difference of elements.
+    pub fn differ(&mut self, first: FirstDifference) {
+        if self.failure.is_none() {
+            self.failure = Some(first.to_string());
+            self.first = Some(first);
+        }
+    }
+
+    /// Elements compared so far.
+    #[must_use]
+    pub fn elements(&self) -> usize {
+        self.elements
+    }
+
+    /// Whether nothing has failed so far.
+    #[must_use]
+    pub fn is_equal(&self) -> bool {
+        self.failure.is_none()
+    }
+
+    /// What the check brings for a cell of the contract; it counts only if the check ends equal.
+    pub fn prove(&mut self, cell: Cell, evidence: Evidence) {
+        match self.evidence.iter_mut().find(|(own, _)| *own == cell) {
+            Some((_, sum)) => {
+                sum.cases += evidence.cases;
+                sum.elements += evidence.elements;
+                sum.runs += evidence.runs;
+            }
+            None => self.evidence.push((cell, evidence)),
+        }
+    }
+
     /// Notes a figure beside the verdict.
     pub fn note(&mut self, measured: impl Into<String>) {
         self.measured.push(measured.into());
@@ -218,11 +459,20 @@ impl Tally {
     pub fn finish(self, question: Question) -> Check {
         let outcome = match self.failure {
             Some(failure) => Outcome::Different(failure),
-            None if self.elements == 0 => Outcome::Different("nothing was compared".into()),
+            None if self.elements == 0 && self.flaw != Some(Flaw::EmptyIsEqual) => {
+                Outcome::Different("nothing was compared".into())
+            }
             None => Outcome::Equal,
         };
-        let measured = self.measured.join("; ");
-        Check { question, tensors: self.tensors, elements: self.elements, measured, outcome }
+        Check {
+            question,
+            tensors: self.tensors,
+            elements: self.elements,
+            measured: self.measured.join("; "),
+            outcome,
+            first: self.first,
+            evidence: self.evidence,
+        }
     }
 }
 
@@ -235,6 +485,8 @@ pub enum Verdict {
     Different,
     /// Nothing ran.
     Nothing,
+    /// What ran is equal, but something that was asked for did not run.
+    Incomplete,
 }
 
 impl Verdict {
@@ -251,13 +503,13 @@ impl Verdict {
         }
     }
 
-    /// The exit code of the command line: 0 equal, 1 different, 3 nothing was run.
+    /// The exit code of the command line: 0 equal, 1 different, 3 nothing or not everything was run.
     #[must_use]
     pub const fn exit_code(self) -> u8 {
         match self {
             Self::Equal => 0,
             Self::Different => 1,
-            Self::Nothing => 3,
+            Self::Nothing | Self::Incomplete => 3,
         }
     }
 }

@@ -10,11 +10,14 @@
 //! Reading order: `check` (what a verdict is), `suites` (what is compared), `golden` (earlier bytes),
 //! `fixtures` (what it is compared on); `speculation` (generating with drafts against without).
 
+pub mod battery;
 pub mod check;
+pub mod contract;
 pub mod digest;
 pub mod fixtures;
 pub mod golden;
 pub mod hostile;
+pub mod mismatch;
 pub mod noise;
 pub mod npy;
 pub mod planted;

@@ -72,6 +72,10 @@ impl<B: Backend> Backend for Planted<'_, B> {
         format!("{}, {:?} at fault in calls of {} rows", self.sound.name(), self.family, self.width)
     }
 
+    fn kernels_run(&self) -> Vec<(String, u64)> {
+        self.sound.kernels_run()
+    }
+
     fn upload(&self, rows: Rows) -> Result<Self::Rows, RunError> {
         self.sound.upload(rows)
     }

@@ -206,6 +206,18 @@ impl Plain {
         self.start
     }
 
+    /// Bits of the logits after a position.
+    #[must_use]
+    pub fn logits_at(&self, position: usize) -> Option<&Vec<u32>> {
+        self.kept.logits.0.get(&position)
+    }
+
+    /// The state with so many tokens in.
+    #[must_use]
+    pub fn state_at(&self, length: usize) -> Option<&StateDigest> {
+        self.kept.states.get(&length)
+    }
+
     /// The token at an absolute position, of those emitted.
     #[must_use]
     pub fn at(&self, position: usize) -> Option<u32> {
@@ -380,6 +392,20 @@ pub enum Difference {
     Engine(#[from] engine::Error),
 }
 
+impl Difference {
+    /// Whether it is one of the drafting block alone.
+    #[must_use]
+    pub fn is_of_block(&self) -> bool {
+        match self {
+            Self::State { block, .. } => *block,
+            Self::Count { what, .. } => *what == LENGTH_OF_BLOCK,
+            _ => false,
+        }
+    }
+}
+
+const LENGTH_OF_BLOCK: &str = "length of the block";
+
 /// Generates from `session` and compares every round with `plain`.
 ///
 /// # Errors
@@ -391,23 +417,22 @@ pub fn compare<B: Backend>(
     options: &Options,
     drafter: &mut dyn Watched<B>,
 ) -> Result<Seen, Difference> {
-    let mut logits = Logits::default();
-    let (options, verification) = (options.clone(), options.verification);
-    let mut decoder =
-        Decoder::start(session, &plain.prompt, picker.clone(), options, drafter, &mut logits)?;
-    let mut comparison =
-        Comparison { plain, seen: Seen::default(), verification, compared: plain.start - 1 };
-    let first = [decoder.pending()];
-    comparison.tokens(&first)?;
-    comparison.round(&decoder, drafter, &logits)?;
-    while decoder.end().is_none() {
-        let round = decoder.round(drafter, &mut logits)?;
-        comparison.tokens(&round.emitted)?;
-        comparison.counts("tokens of the round", round.emitted.len(), round.accepted + 1)?;
-        comparison.seen.rounds.push(round);
-        comparison.round(&decoder, drafter, &logits)?;
-    }
-    comparison.finish(&decoder)
+    let (seen, difference) = compare_until(plain, session, picker, options, drafter);
+    difference.map_or(Ok(seen), Err)
+}
+
+/// The same: what was seen, up to the first difference if there is one.
+pub fn compare_until<B: Backend>(
+    plain: &Plain,
+    session: Session<'_, B>,
+    picker: &Picker,
+    options: &Options,
+    drafter: &mut dyn Watched<B>,
+) -> (Seen, Option<Difference>) {
+    let (verification, compared) = (options.verification, plain.start - 1);
+    let mut comparison = Comparison { plain, seen: Seen::default(), verification, compared };
+    let difference = comparison.run(session, picker, options, drafter).err();
+    (comparison.seen, difference)
 }
 
 /// How far a comparison is.
@@ -420,6 +445,32 @@ struct Comparison<'a> {
 }
 
 impl Comparison<'_> {
+    fn run<B: Backend>(
+        &mut self,
+        session: Session<'_, B>,
+        picker: &Picker,
+        options: &Options,
+        drafter: &mut dyn Watched<B>,
+    ) -> Result<(), Difference> {
+        let mut logits = Logits::default();
+        let (prompt, options) = (&self.plain.prompt, options.clone());
+        let mut decoder =
+            Decoder::start(session, prompt, picker.clone(), options, drafter, &mut logits)?;
+        let first = [decoder.pending()];
+        self.tokens(&first)?;
+        self.round(&decoder, drafter, &logits)?;
+        while decoder.end().is_none() {
+            let round = decoder.round(drafter, &mut logits)?;
+            let emitted = round.emitted.clone();
+            let expected = round.accepted + 1;
+            self.seen.rounds.push(round);
+            self.tokens(&emitted)?;
+            self.counts("tokens of the round", emitted.len(), expected)?;
+            self.round(&decoder, drafter, &logits)?;
+        }
+        self.finish(&decoder)
+    }
+
     fn tokens(&mut self, emitted: &[u32]) -> Result<(), Difference> {
         let round = self.seen.rounds.len();
         for token in emitted {
@@ -473,7 +524,7 @@ impl Comparison<'_> {
                     Verification::Combined => before,
                     Verification::Strict => length - 1,
                 };
-                self.counts("length of the block", block.length(), expected)?;
+                self.counts(LENGTH_OF_BLOCK, block.length(), expected)?;
             }
             let digest = StateDigest::of_block(block);
             self.state(&self.plain.kept.blocks, block.length(), &digest, true)?;
@@ -502,7 +553,7 @@ impl Comparison<'_> {
         }
     }
 
-    fn finish<B: Backend>(mut self, decoder: &Decoder<'_, B>) -> Result<Seen, Difference> {
+    fn finish<B: Backend>(&mut self, decoder: &Decoder<'_, B>) -> Result<(), Difference> {
         let (round, index) = (self.seen.rounds.len(), self.seen.tokens);
         if let Some(plain) = self.plain.tokens.get(index).copied() {
             return Err(Difference::Token { round, index, token: None, plain: Some(plain) });
@@ -511,6 +562,6 @@ impl Comparison<'_> {
             return Err(Difference::End { end: decoder.end(), plain: self.plain.end });
         }
         self.seen.acceptance = decoder.acceptance().clone();
-        Ok(self.seen)
+        Ok(())
     }
 }

@@ -8,7 +8,7 @@ use std::process::{Command, ExitCode};
 use anyhow::{Context, Result};
 use engine::Switches;
 use oracle::check::Verdict;
-use oracle::suites::{self, CANARIES};
+use oracle::suites::{self, CANARIES, CpuEngine};
 
 use crate::{tidy, verify, workspace};
 
@@ -31,7 +31,7 @@ pub fn run(switches: &Switches) -> Result<ExitCode> {
         ("clippy", |_| cargo(&["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"])),
         ("deny", |_| deny()),
         ("fixtures check", |_| xtask(&["fixtures", "check"])),
-        ("verify --tensor-equivalence", |_| xtask(&["verify", "--tensor-equivalence"])),
+        ("verify --all", |_| xtask(&["verify", "--all"])),
         ("canaries", canaries),
         ("sensitivity", |_| xtask(&["sensitivity", "--quiet"])),
     ];
@@ -86,8 +86,9 @@ fn deny() -> Result<Step> {
 /// Plants faults one after the other; each must turn its cases red.
 fn canaries(switches: &Switches) -> Result<Step> {
     for canary in CANARIES {
-        let setup = verify::setup(Some(canary.case.into()), Some(canary.fault), None, switches);
-        let checks = suites::run(&suites::tensor_equivalence(&setup), setup.threads, &|_| {});
+        let setup = verify::setup(Some(canary.case.into()), Some(canary.fault), None, switches)?;
+        let jobs = suites::jobs(&setup, &CpuEngine, canary.suite);
+        let checks = suites::run(&jobs, setup.threads, &|_| {});
         let verdict = Verdict::of(&checks);
         println!("{} in {}: {verdict:?}", canary.fault.name(), canary.case);
         if verdict != Verdict::Different {

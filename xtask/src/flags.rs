@@ -6,7 +6,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use engine::Profile;
 use engine::mtp::Pairing;
 use engine::switches::CommandLine;
-use oracle::suites::Fault;
+use oracle::suites::{Fault, Suite};
 
 use crate::switches::SwitchFlags;
 
@@ -20,9 +20,10 @@ pub struct Flags {
 
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Compare the reference with independent ground truth and with its own goldens.
+    /// Compare the engine with the reference, with itself and with what was accepted; say where they part.
     #[command(
-        after_help = "Exit codes: 0 equal, 1 different, 2 bad usage or input, 3 nothing was run."
+        after_help = "Exit codes: 0 equal, 1 different, 2 bad usage or input, 3 nothing or not everything \
+                      asked for was run."
     )]
     Verify(Verify),
     /// Run tokens through a model and write the logits.
@@ -58,21 +59,110 @@ impl Command {
 }
 
 #[derive(Args, Debug)]
-pub struct Verify {
-    /// Logits, intermediates, choices and rounding of the reference.
-    #[arg(long, required = true)]
+#[group(id = "suites", required = true, multiple = true)]
+#[expect(clippy::struct_excessive_bools, reason = "a flag a suite")]
+pub struct Suites {
+    /// Everything that this machine can run.
+    #[arg(long)]
+    pub all: bool,
+    /// The engine against the reference on whole models: intermediates, logits, state, greedy tokens.
+    #[arg(long)]
     pub tensor_equivalence: bool,
+    /// Speculative against plain decoding, every depth, combined and strict.
+    #[arg(long)]
+    pub mtp: bool,
+    /// The engine against itself: runs, threads, instruction sets, chunks.
+    #[arg(long)]
+    pub determinism: bool,
+    /// Every operation, a row alone against the same row beside others.
+    #[arg(long)]
+    pub width: bool,
+    /// Every operation on seeded inputs against the reference.
+    #[arg(long)]
+    pub kernels: bool,
+    /// Against accepted earlier bytes.
+    #[arg(long)]
+    pub goldens: bool,
+    /// The reference against independent implementations.
+    #[arg(long)]
+    pub reference: bool,
+}
+
+impl Suites {
+    /// Suites asked for by name.
+    pub fn named(&self) -> Vec<Suite> {
+        let asked = [
+            (self.tensor_equivalence, Suite::TensorEquivalence),
+            (self.mtp, Suite::Mtp),
+            (self.determinism, Suite::Determinism),
+            (self.width, Suite::Width),
+            (self.kernels, Suite::Kernels),
+            (self.goldens, Suite::Goldens),
+            (self.reference, Suite::Reference),
+        ];
+        asked.into_iter().filter(|(asked, _)| *asked).map(|(_, suite)| suite).collect()
+    }
+}
+
+#[derive(Args, Debug)]
+pub struct Verify {
+    #[command(flatten)]
+    pub suites: Suites,
+    /// With --all: a suite that must run whole; what could not run of it is exit code 3.
+    #[arg(long, value_name = "SUITE", value_parser = suite)]
+    pub require: Vec<Suite>,
+    /// The engine under test.
+    #[arg(long, value_enum, default_value = "cpu")]
+    pub backend: Engine,
     /// Only cases whose name contains this.
     #[arg(long, value_name = "TEXT")]
     pub case: Option<String>,
+    /// A DeepSeek-V4 model to run on, in place of the fixtures.
+    #[arg(long, value_name = "FILE")]
+    pub model: Option<PathBuf>,
+    /// Its multi-token-prediction block.
+    #[arg(long, value_name = "FILE", requires = "model")]
+    pub mtp_model: Option<PathBuf>,
+    /// Its prompt, a JSON array of token ids [default: 64 fixed ids].
+    #[arg(long, value_name = "FILE", requires = "model")]
+    pub tokens: Option<PathBuf>,
+    /// Greedy tokens after the prompt of that model.
+    #[arg(long, value_name = "N", default_value_t = 8, requires = "model")]
+    pub steps: u32,
+    /// Runs of a check that repeats a run.
+    #[arg(long, value_name = "N", default_value_t = 20,
+        value_parser = clap::value_parser!(u32).range(1..))]
+    pub runs: u32,
+    /// The largest rate of differing runs, in percent, that equal runs must exclude at 95 %.
+    #[arg(long, value_name = "PERCENT")]
+    pub max_rate: Option<f64>,
     /// Folder of ground truth too bulky for the workspace [default: ../shared/ground-truth].
     #[arg(long, value_name = "DIR")]
     pub ground_truth: Option<PathBuf>,
     /// Plant a fault on purpose; the run must end red.
     #[arg(long, value_name = "FAULT", value_parser = fault)]
     pub plant: Option<Fault>,
+    /// Print only the summary.
+    #[arg(long)]
+    pub quiet: bool,
     #[command(flatten)]
     pub switches: SwitchFlags,
+}
+
+fn suite(name: &str) -> Result<Suite, String> {
+    let found = Suite::ALL.into_iter().find(|suite| suite.name() == name);
+    found.ok_or_else(|| format!("one of {}", Suite::ALL.map(Suite::name).join(", ")))
+}
+
+/// Engines that can be under test.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Engine {
+    /// Vectors and threads.
+    Cpu,
+    /// The reference itself: every arm is the same code, which no suite calls equal.
+    Reference,
+    /// A GPU.
+    Cuda,
 }
 
 fn fault(name: &str) -> Result<Fault, String> {

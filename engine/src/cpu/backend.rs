@@ -109,6 +109,10 @@ impl Backend for Cpu {
         format!("cpu {} x{}", self.kernels.level().name(), self.threads().count())
     }
 
+    fn kernels_run(&self) -> Vec<(String, u64)> {
+        self.kernels.runs()
+    }
+
     fn upload(&self, rows: Rows) -> Result<Activations, RunError> {
         Ok(rows.into())
     }

@@ -116,10 +116,9 @@ pub fn routed(
         weigh_inner,
         hidden: input.width(),
     };
-    let sums = match combine {
-        Combine::Atomic { rows } if choices.len() >= rows => down.add_as_they_arrive(),
-        _ => down.add_in_slot_order(),
-    };
+    let atomic = matches!(combine, Combine::Atomic { rows } if choices.len() >= rows);
+    kernels.count_sum(atomic);
+    let sums = if atomic { down.add_as_they_arrive() } else { down.add_in_slot_order() };
     Ok(sums.into())
 }
 

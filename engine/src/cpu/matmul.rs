@@ -7,6 +7,7 @@
 
 use std::cell::RefCell;
 use std::ops::Range;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::activations::{Activations, Encoded, Unit};
 use super::level::Level;
@@ -151,13 +152,44 @@ const ROWS_TOGETHER: usize = 8;
 pub struct Kernels {
     level: Level,
     threads: Threads,
+    /// Items run, by type of weights and whether activations were int8.
+    runs: [[AtomicU64; 2]; DType::ALL.len()],
+    /// Calls that added experts up in slot order, and as they arrived.
+    sums: [AtomicU64; 2],
 }
 
 impl Kernels {
     /// Kernels of `level` on `threads`.
     #[must_use]
     pub fn new(level: Level, threads: Threads) -> Self {
-        Self { level, threads }
+        Self { level, threads, runs: Default::default(), sums: Default::default() }
+    }
+
+    /// The kernels that ran and how often.
+    #[must_use]
+    pub fn runs(&self) -> Vec<(String, u64)> {
+        let mut runs = Vec::new();
+        for (dtype, counts) in DType::ALL.iter().zip(&self.runs) {
+            for (suffix, count) in ["", " int8"].iter().zip(counts) {
+                let count = count.load(Ordering::Relaxed);
+                if count > 0 {
+                    let name = format!("cpu {} {}{suffix}", self.level.name(), dtype.name());
+                    runs.push((name, count));
+                }
+            }
+        }
+        for (name, count) in ["cpu down ordered", "cpu down atomic"].iter().zip(&self.sums) {
+            let count = count.load(Ordering::Relaxed);
+            if count > 0 {
+                runs.push(((*name).to_owned(), count));
+            }
+        }
+        runs
+    }
+
+    /// Counts a sum of experts.
+    pub(super) fn count_sum(&self, atomic: bool) {
+        self.sums[usize::from(atomic)].fetch_add(1, Ordering::Relaxed);
     }
 
     /// The level.
@@ -273,6 +305,10 @@ impl Kernels {
     }
 
     fn item(&self, item: &Item<'_>, scratch: &mut Scratch) {
+        let dtype = item.job.weights.dtype();
+        let place = DType::ALL.iter().position(|each| *each == dtype).expect("a type of the list");
+        let int8 = usize::from(matches!(item.input, Input::Quantised(_)));
+        self.runs[place][int8].fetch_add(1, Ordering::Relaxed);
         match self.level {
             Level::Scalar => scalar::item(item, scratch),
             #[cfg(target_arch = "x86_64")]

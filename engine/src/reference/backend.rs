@@ -80,6 +80,10 @@ impl Backend for Reference {
         "reference".to_owned()
     }
 
+    fn kernels_run(&self) -> Vec<(String, u64)> {
+        vec![("reference matmul".to_owned(), matmul::runs())]
+    }
+
     fn upload(&self, rows: Rows) -> Result<Rows, RunError> {
         Ok(rows)
     }

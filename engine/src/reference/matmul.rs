@@ -5,6 +5,8 @@
 //! quantised to int8 ([`quantised`]) or, in profiles without that rounding, are decoded to f32 first.
 //! The order of both sums is that of `order`.
 
+use std::cell::Cell;
+
 use super::order::{self, sum_blocks, with_fma};
 use crate::format::quant::{self, K_BLOCK, Q8_BLOCK, Q8KRow, Q8Row};
 use crate::format::weights::Matrix;
@@ -12,9 +14,20 @@ use crate::profile::Profile;
 use crate::rows::Rows;
 use crate::tensor::DType;
 
+thread_local! {
+    static RUNS: Cell<u64> = const { Cell::new(0) };
+}
+
+/// Products that the calling thread has computed.
+#[must_use]
+pub fn runs() -> u64 {
+    RUNS.get()
+}
+
 /// The product in the meaning of `profile`.
 #[must_use]
 pub fn matmul(weights: &Matrix, x: &Rows, profile: &Profile) -> Rows {
+    RUNS.set(RUNS.get() + 1);
     if profile.int8_activations { quantised(weights, x) } else { float(weights, x) }
 }
 

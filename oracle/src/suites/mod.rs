@@ -4,13 +4,20 @@
 //! `not run` by name, never missing from the table. Cases run on several threads; the order of the
 //! table and every figure in it do not depend on that.
 
+mod comparator;
+mod determinism;
 mod ds4;
+mod equivalence;
 mod gguf_tiny;
 mod goldens;
 mod hf_tiny;
+mod kernels;
 mod mtp_tiny;
 mod operations;
 mod plant;
+mod production;
+mod speculative;
+mod subjects;
 mod trained_tiny;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -22,10 +29,13 @@ use engine::session::{Forward, Keep};
 use engine::tap::Observer;
 use engine::{Model, Profile, Session};
 
-use crate::check::{Check, Lane, Question};
+use crate::check::{Check, Flaw, Lane, Question, Tally};
 
+pub use determinism::{excluded_rate, runs_needed};
 pub use goldens::{GOLDEN_CASES, GoldenCase, streams_of};
 pub use plant::{CANARIES, Canary, Fault};
+pub use production::{CpuEngine, Production, ReferenceEngine, Variant};
+pub use subjects::OwnModel;
 
 /// Where things are and what to do to them.
 pub struct Setup {
@@ -41,6 +51,14 @@ pub struct Setup {
     pub case: Option<String>,
     /// A fault to plant on purpose.
     pub fault: Option<Fault>,
+    /// A fault to plant in comparing.
+    pub flaw: Option<Flaw>,
+    /// How the engine under test is set up.
+    pub variant: Variant,
+    /// A model of the user's, in place of the fixtures.
+    pub own: Option<OwnModel>,
+    /// Runs of a check that repeats a run.
+    pub runs: usize,
     /// Threads that cases are spread over.
     pub threads: usize,
 }
@@ -65,20 +83,84 @@ pub(crate) fn text(error: impl ToString) -> String {
     error.to_string()
 }
 
-/// The jobs of `verify --tensor-equivalence`, longest first within a suite.
+/// A group of checks that is asked for by name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Suite {
+    /// The comparator on pairs of known verdict; part of every run.
+    Comparator,
+    /// Single operations against the reference.
+    Kernels,
+    /// A row alone against the row beside others.
+    Width,
+    /// Whole models against the reference.
+    TensorEquivalence,
+    /// Speculative against plain decoding.
+    Mtp,
+    /// Repeated runs, threads, instructions, chunks.
+    Determinism,
+    /// Accepted earlier bytes.
+    Goldens,
+    /// The reference against independent implementations.
+    Reference,
+}
+
+impl Suite {
+    /// All suites, cheapest first.
+    pub const ALL: [Self; 8] = [
+        Self::Comparator,
+        Self::Kernels,
+        Self::Width,
+        Self::TensorEquivalence,
+        Self::Mtp,
+        Self::Determinism,
+        Self::Goldens,
+        Self::Reference,
+    ];
+
+    /// The name in tables and on the command line.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Comparator => "comparator",
+            Self::Kernels => "kernels",
+            Self::Width => "width",
+            Self::TensorEquivalence => "tensor-equivalence",
+            Self::Mtp => "mtp",
+            Self::Determinism => "determinism",
+            Self::Goldens => "goldens",
+            Self::Reference => "reference",
+        }
+    }
+}
+
+/// The jobs of a suite, longest first where they differ, filtered by case.
 #[must_use]
-pub fn tensor_equivalence(setup: &Setup) -> Vec<Job<'_>> {
+pub fn jobs<'a, P: Production>(setup: &'a Setup, production: &'a P, suite: Suite) -> Vec<Job<'a>> {
+    let mut jobs = match suite {
+        Suite::Comparator => comparator::jobs(setup),
+        Suite::Kernels => kernels::kernels(setup, production),
+        Suite::Width => kernels::width(setup, production),
+        Suite::TensorEquivalence => equivalence::jobs(setup, production),
+        Suite::Mtp => speculative::jobs(setup, production),
+        Suite::Determinism => determinism::jobs(setup, production),
+        Suite::Goldens => goldens::jobs(setup),
+        Suite::Reference => reference(setup),
+    };
+    if let Some(case) = setup.case.as_ref().filter(|_| suite != Suite::Comparator) {
+        jobs.retain(|job| job.name.contains(case.as_str()));
+    }
+    jobs
+}
+
+/// The reference against independent ground truth.
+fn reference(setup: &Setup) -> Vec<Job<'_>> {
     let mut jobs = Vec::new();
     jobs.extend(operations::jobs(setup));
     jobs.extend(trained_tiny::jobs(setup));
-    jobs.extend(goldens::jobs(setup));
     jobs.extend(hf_tiny::jobs(setup));
     jobs.extend(mtp_tiny::jobs(setup));
     jobs.extend(gguf_tiny::jobs(setup));
     jobs.extend(ds4::jobs(setup));
-    if let Some(case) = &setup.case {
-        jobs.retain(|job| job.name.contains(case.as_str()));
-    }
     jobs
 }
 
@@ -122,6 +204,23 @@ pub(crate) fn in_parallel<I: Sync, T: Send>(
 }
 
 impl Setup {
+    /// Nothing compared yet, by the comparator in use.
+    pub(crate) fn tally(&self) -> Tally {
+        Tally::under(self.flaw)
+    }
+
+    /// One check whose preparation may fail, which is red.
+    pub(crate) fn checked(
+        &self,
+        question: Question,
+        run: impl FnOnce() -> Prepared<Check>,
+    ) -> Vec<Check> {
+        vec![run().unwrap_or_else(|problem| match self.flaw {
+            Some(Flaw::FailureIsSkip) => question.not_run(problem),
+            _ => question.failed(problem),
+        })]
+    }
+
     /// Opens a model and plants the fault that is asked for, if it is one of models.
     pub(crate) fn model(&self, path: &Path) -> Prepared<Model> {
         let mut model = Model::open(path).map_err(text)?;

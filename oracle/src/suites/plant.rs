@@ -3,6 +3,7 @@
 //! Promises: each fault changes what the reference computes, not what it is compared with; a run with a
 //! planted fault must end red.
 
+use super::Suite;
 use engine::Model;
 use engine::rows::Rows;
 
@@ -77,26 +78,28 @@ impl Fault {
 pub struct Canary {
     /// The fault.
     pub fault: Fault,
+    /// The suite of the cases.
+    pub suite: Suite,
     /// Cases whose name contains this; all of them small and in the workspace.
     pub case: &'static str,
 }
 
-const fn canary(fault: Fault, case: &'static str) -> Canary {
-    Canary { fault, case }
+const fn canary(fault: Fault, suite: Suite, case: &'static str) -> Canary {
+    Canary { fault, suite, case }
 }
 
 /// What every run before a merge plants: each kind of fault in a comparison of bytes, and those that an
 /// independent implementation must see in a comparison with it.
 pub const CANARIES: &[Canary] = &[
-    canary(Fault::LogitBit, "golden/trained-tiny/code"),
-    canary(Fault::LogitNan, "golden/trained-tiny/code"),
-    canary(Fault::LogitNan, "trained-tiny/logits-chat-result"),
-    canary(Fault::LogitShift, "golden/trained-tiny/code"),
-    canary(Fault::LogitShift, "trained-tiny/code"),
-    canary(Fault::LogitShift, "trained-tiny/logits-chat-result"),
-    canary(Fault::Window, "golden/trained-tiny/json"),
-    canary(Fault::Window, "trained-tiny/logits-chat-result"),
-    canary(Fault::TopK, "golden/trained-tiny/recall-100"),
-    canary(Fault::TopK, "trained-tiny/logits-chat-result"),
-    canary(Fault::Clamp, "golden/tiny/tiny-400"),
+    canary(Fault::LogitBit, Suite::Goldens, "golden/trained-tiny/code"),
+    canary(Fault::LogitNan, Suite::Goldens, "golden/trained-tiny/code"),
+    canary(Fault::LogitNan, Suite::Reference, "trained-tiny/logits-chat-result"),
+    canary(Fault::LogitShift, Suite::Goldens, "golden/trained-tiny/code"),
+    canary(Fault::LogitShift, Suite::Reference, "trained-tiny/code"),
+    canary(Fault::LogitShift, Suite::Reference, "trained-tiny/logits-chat-result"),
+    canary(Fault::Window, Suite::Goldens, "golden/trained-tiny/json"),
+    canary(Fault::Window, Suite::Reference, "trained-tiny/logits-chat-result"),
+    canary(Fault::TopK, Suite::Goldens, "golden/trained-tiny/recall-100"),
+    canary(Fault::TopK, Suite::Reference, "trained-tiny/logits-chat-result"),
+    canary(Fault::Clamp, Suite::Goldens, "golden/tiny/tiny-400"),
 ];
