@@ -26,3 +26,4 @@ pub mod sensitivity;
 pub mod speculation;
 pub mod stats;
 pub mod suites;
+pub mod teeth;

@@ -42,6 +42,8 @@ pub enum Command {
     Noise(Noise),
     /// Check the rules of the workspace that the compiler cannot.
     Tidy,
+    /// Plant every known fault in engine, comparator and arms; each must turn a suite red.
+    Teeth(Teeth),
     /// Everything that must hold before a merge, cheapest first.
     Ci,
 }
@@ -329,6 +331,13 @@ pub struct Sensitivity {
     pub out: Option<PathBuf>,
     /// Only the verdict.
     #[arg(long, conflicts_with = "out")]
+    pub quiet: bool,
+}
+
+#[derive(Args, Debug)]
+pub struct Teeth {
+    /// Only survivors and the rate.
+    #[arg(long)]
     pub quiet: bool,
 }
 

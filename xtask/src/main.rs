@@ -15,6 +15,7 @@ mod noise;
 mod progress;
 mod sensitivity;
 mod switches;
+mod teeth;
 mod tidy;
 mod verify;
 mod workspace;
@@ -45,6 +46,7 @@ fn run(command: &Command) -> Result<ExitCode> {
         Command::Golden(flags) => golden::run(flags),
         Command::Sensitivity(flags) => sensitivity::run(flags, &switches),
         Command::Noise(flags) => noise::run(flags),
+        Command::Teeth(flags) => teeth::run(flags, &switches),
         Command::Tidy => tidy::run(),
         Command::Ci => ci::run(&switches),
     }

@@ -84,19 +84,8 @@ pub fn setup(
     ground_truth: Option<PathBuf>,
     switches: &Switches,
 ) -> Result<Setup> {
-    Ok(Setup {
-        fixtures: workspace::fixtures(),
-        golden: workspace::golden(),
-        pending: workspace::pending(),
-        ground_truth,
-        case,
-        fault,
-        flaw: None,
-        variant: Variant::of(switches)?,
-        own: None,
-        runs: 20,
-        threads: std::thread::available_parallelism().map_or(1, usize::from),
-    })
+    let setup = Setup::below(&workspace::root(), Variant::of(switches)?);
+    Ok(Setup { ground_truth, case, fault, ..setup })
 }
 
 /// The comparator first, whatever is asked for: all other verdicts rest on it.

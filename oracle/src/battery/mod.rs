@@ -7,11 +7,12 @@
 mod inputs;
 mod operations;
 
-use std::sync::LazyLock;
+use std::sync::{LazyLock, OnceLock};
 
 use engine::backend::Backend;
 use engine::config::RawConfig;
 use engine::format::Gguf;
+use engine::reference::Reference;
 use engine::tensor::DType;
 use engine::{Model, Profile};
 
@@ -47,7 +48,6 @@ static WORLDS: LazyLock<[World; 2]> = LazyLock::new(|| {
 });
 
 /// One operation on one kind of input.
-#[derive(Clone)]
 pub struct Case {
     /// What it is called in reports; unique.
     pub name: String,
@@ -61,6 +61,8 @@ pub struct Case {
     world: usize,
     /// The seed of its rows.
     seed: u64,
+    /// What the reference gives, once it was asked.
+    expected: OnceLock<Seen>,
 }
 
 /// One row that was seen.
@@ -82,6 +84,11 @@ impl Case {
     #[must_use]
     pub fn world(&self) -> &'static World {
         &WORLDS[self.world]
+    }
+
+    /// What the reference gives in one call.
+    pub fn expected(&self) -> &Seen {
+        self.expected.get_or_init(|| self.run(&Reference, &[usize::MAX]))
     }
 
     /// Runs the case in calls of these lengths, the last of them repeated to the end.
@@ -158,6 +165,7 @@ impl Case {
         let seed = name.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
             (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
         });
-        Self { name, operation, inputs, tokens, world, seed }
+        let expected = OnceLock::new();
+        Self { name, operation, inputs, tokens, world, seed, expected }
     }
 }

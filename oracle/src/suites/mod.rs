@@ -29,15 +29,16 @@ use engine::session::{Forward, Keep};
 use engine::tap::Observer;
 use engine::{Model, Profile, Session};
 
-use crate::check::{Check, Flaw, Lane, Question, Tally};
+use crate::check::{Check, Flaw, Lane, Outcome, Question, Tally};
 
 pub use determinism::{excluded_rate, runs_needed};
 pub use goldens::{GOLDEN_CASES, GoldenCase, streams_of};
 pub use plant::{CANARIES, Canary, Fault};
-pub use production::{CpuEngine, Production, ReferenceEngine, Variant};
+pub use production::{CpuEngine, PlantedEngine, Production, ReferenceEngine, Variant};
 pub use subjects::OwnModel;
 
 /// Where things are and what to do to them.
+#[derive(Clone)]
 pub struct Setup {
     /// The folder `fixtures` of the workspace.
     pub fixtures: PathBuf,
@@ -164,6 +165,15 @@ fn reference(setup: &Setup) -> Vec<Job<'_>> {
     jobs
 }
 
+/// Runs jobs one after the other up to the first check that is red, and returns that.
+#[must_use]
+pub fn first_red(jobs: &[Job<'_>]) -> Option<Check> {
+    jobs.iter().find_map(|job| {
+        let checks = catch_unwind(AssertUnwindSafe(|| (job.run)())).unwrap_or_default();
+        checks.into_iter().find(|check| matches!(check.outcome, Outcome::Different(_)))
+    })
+}
+
 /// Runs jobs over threads; `done` is told the name of each that ended. Checks come in the order of jobs.
 pub fn run(jobs: &[Job<'_>], threads: usize, done: &(dyn Fn(&str) + Sync)) -> Vec<Check> {
     let checks = in_parallel(jobs, threads, &|job| {
@@ -204,6 +214,24 @@ pub(crate) fn in_parallel<I: Sync, T: Send>(
 }
 
 impl Setup {
+    /// The folders of a workspace, nothing planted.
+    #[must_use]
+    pub fn below(root: &Path, variant: Variant) -> Self {
+        Self {
+            fixtures: root.join("fixtures"),
+            golden: root.join("golden/streams"),
+            pending: root.join("target/golden"),
+            ground_truth: None,
+            case: None,
+            fault: None,
+            flaw: None,
+            variant,
+            own: None,
+            runs: 20,
+            threads: std::thread::available_parallelism().map_or(1, usize::from),
+        }
+    }
+
     /// Nothing compared yet, by the comparator in use.
     pub(crate) fn tally(&self) -> Tally {
         Tally::under(self.flaw)
@@ -289,7 +317,7 @@ pub(crate) fn read_json(path: &Path) -> Prepared<serde_json::Value> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::check::{Outcome, Verdict};
+    use crate::check::Verdict;
 
     #[test]
     fn a_case_that_panics_is_red_and_the_others_still_run() {

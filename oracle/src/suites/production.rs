@@ -3,6 +3,8 @@
 //! Promises: a [`Production`] makes backends; which threads, instructions and way of adding experts a
 //! backend uses is a [`Variant`], and only that. Leaves what a variant may change to the contract.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
+
 use engine::backend::Backend;
 use engine::cpu::{Combine, Cpu, Kernels, Level, Threads};
 use engine::reference::Reference;
@@ -10,6 +12,7 @@ use engine::switches::{MoeDown, Switches};
 
 use super::{Prepared, text};
 use crate::contract::Path;
+use crate::planted::{Fault, Planted, Slip, When};
 
 /// How an engine is set up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -87,5 +90,38 @@ impl Production for ReferenceEngine {
 
     fn make(&self, _: Variant) -> Prepared<Reference> {
         Ok(Reference)
+    }
+}
+
+/// The CPU engine with a planted fault.
+#[derive(Debug)]
+pub struct PlantedEngine {
+    fault: Fault,
+    made: AtomicUsize,
+}
+
+impl PlantedEngine {
+    /// Engines with this fault.
+    #[must_use]
+    pub fn new(fault: Fault) -> Self {
+        Self { fault, made: AtomicUsize::new(0) }
+    }
+}
+
+impl Production for PlantedEngine {
+    type Backend = Planted<Box<Cpu>>;
+
+    fn make(&self, mut variant: Variant) -> Prepared<Self::Backend> {
+        let count = self.made.fetch_add(1, Ordering::Relaxed);
+        if self.fault == Fault::Slip(Slip::AtomicDown) {
+            variant.combine = Combine::Atomic { rows: 1 };
+        }
+        let active = match self.fault {
+            Fault::Ulp(_, When::ThreeThreads) => variant.threads == 3,
+            Fault::Ulp(_, When::Scalar) => variant.level == Level::Scalar,
+            Fault::Ulp(_, When::EveryOther) => count % 2 == 1,
+            _ => true,
+        };
+        Ok(Planted::if_active(Box::new(CpuEngine.make(variant)?), self.fault, active))
     }
 }

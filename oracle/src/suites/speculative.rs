@@ -91,8 +91,8 @@ fn whole<P: Production>(
     question: Question,
 ) -> Prepared<Check> {
     let mut opened = subject.open(setup)?;
-    // Past the window and into the second row of 128 is far enough, and short enough for every depth.
-    opened.prompt.truncate(140);
+    // Drafts cross the end of the window and of the first row of 128.
+    opened.prompt.truncate(110);
     if opened.block.is_none() {
         return Ok(question.not_run("no multi-token-prediction block (--mtp-model)"));
     }
