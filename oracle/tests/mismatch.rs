@@ -4,7 +4,7 @@ use std::path::Path;
 
 use engine::cpu::{Combine, Level};
 use oracle::check::Outcome;
-use oracle::planted::{Fault, Op, When};
+use oracle::planted::{Fault, Op, Slip, When};
 use oracle::suites::{self, PlantedEngine, Setup, Suite, Variant};
 
 fn setup(case: &str) -> Setup {
@@ -61,6 +61,6 @@ fn ten_faults_of_a_last_bit_are_told_as_numeric() {
 
 #[test]
 fn a_fault_of_the_block_alone_is_told_as_draft_only() {
-    let said = said(Fault::Ulp(Op::Join, When::Width(2)));
+    let said = said(Fault::Slip(Slip::BlockShifted));
     assert!(said.contains(": draft-only: "), "{said}");
 }

@@ -324,6 +324,13 @@ where
     }
 
     fn unstack(&self, streams: &Self::Rows) -> Self::Rows {
+        if self.slips(Slip::BlockShifted) && self.sound.count(streams) > 1 {
+            let shifted = self.change(streams.clone(), |rows| {
+                let width = rows.width();
+                rows.values_mut().rotate_right(width);
+            });
+            return self.sound.unstack(&shifted);
+        }
         self.spoil(Op::Unstack, self.sound.unstack(streams))
     }
 

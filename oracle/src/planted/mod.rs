@@ -203,6 +203,8 @@ slips! {
     AtomicDown = "atomic-down",
     /// In calls of several rows the last key row is stored with another last bit.
     StoredKey = "stored-key",
+    /// In calls of several tokens the drafting block gets the streams of the token before.
+    BlockShifted = "block-shifted",
     /// Rows of a part of a call are those of the row before.
     SliceShifted = "slice-shifted",
 }
