@@ -6,7 +6,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use engine::Profile;
 use engine::mtp::Pairing;
 use engine::switches::CommandLine;
-use oracle::suites::{Fault, Suite};
+use oracle::suites::{Against, Fault, Suite};
 
 use crate::switches::SwitchFlags;
 
@@ -116,6 +116,10 @@ pub struct Verify {
     /// The engine under test.
     #[arg(long, value_enum, default_value = "cpu")]
     pub backend: Engine,
+    /// The other side of --tensor-equivalence: reference, atomic (the engine adding up experts as they
+    /// arrive) or a file of logits (.npy).
+    #[arg(long, value_name = "SIDE", default_value = "reference", value_parser = against)]
+    pub against: Against,
     /// Only cases whose name contains this.
     #[arg(long, value_name = "TEXT")]
     pub case: Option<String>,
@@ -149,6 +153,15 @@ pub struct Verify {
     pub quiet: bool,
     #[command(flatten)]
     pub switches: SwitchFlags,
+}
+
+fn against(side: &str) -> Result<Against, String> {
+    Ok(match side {
+        "reference" => Against::Reference,
+        "atomic" => Against::Atomic,
+        path if std::path::Path::new(path).is_file() => Against::File(path.into()),
+        path => return Err(format!("{path}: neither reference, atomic nor a file")),
+    })
 }
 
 fn suite(name: &str) -> Result<Suite, String> {

@@ -25,6 +25,8 @@ struct Ran {
 pub fn run(flags: &Verify, switches: &Switches) -> Result<ExitCode> {
     let mut setup = setup(flags.case.clone(), flags.plant, ground_truth(flags)?, switches)?;
     setup.runs = flags.runs as usize;
+    setup.against = flags.against.clone();
+    setup.atomic_rows = switches.atomic_threshold.value;
     setup.own = flags.model.clone().map(|model| OwnModel {
         model,
         block: flags.mtp_model.clone(),

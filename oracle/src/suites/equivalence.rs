@@ -6,30 +6,56 @@
 //! before it is equal.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 
 use engine::backend::Backend;
+use engine::cpu::Combine;
 use engine::reference::Reference;
 use engine::rows::Rows;
 use engine::session::Keep;
-use engine::tap::{Observer, Place, Site, Tap, Values};
+use engine::tap::{Observer, Place, Site, Tap, Unobserved, Values};
 use engine::{Profile, Session, sampler};
 
 use super::subjects::{self, Opened, Subject};
-use super::{Job, Prepared, Production, Setup, text};
+use super::{Job, Prepared, Production, Setup, Variant, text};
 use crate::battery::Family;
 use crate::check::{Check, Lane, Origin, Question, Tally};
 use crate::contract::{self, Axis, Cell, Evidence};
+use crate::npy::read_npy;
 
 pub(super) fn jobs<'a, P: Production>(setup: &'a Setup, production: &'a P) -> Vec<Job<'a>> {
     let job = |subject: Subject| {
         let name = format!("tensor-equivalence/{}", subject.name);
         Job::new(name.clone(), move || {
             let rule = "bytes: taps, logits, state, greedy tokens";
-            let question = Question::new(&name, "reference", Lane::Bits, rule);
+            let question = Question::new(&name, setup.against.name(), Lane::Bits, rule);
             setup.checked(question.clone(), || compare(setup, production, &subject, question))
         })
     };
     subjects::all(setup).into_iter().map(job).collect()
+}
+
+/// The other side of whole-model checks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Against {
+    /// The reference.
+    Reference,
+    /// The engine under test, adding up experts as they arrive.
+    Atomic,
+    /// Logits in a file (.npy).
+    File(PathBuf),
+}
+
+impl Against {
+    /// The name in tables.
+    #[must_use]
+    pub fn name(&self) -> String {
+        match self {
+            Self::Reference => "reference".to_owned(),
+            Self::Atomic => "atomic".to_owned(),
+            Self::File(path) => path.display().to_string(),
+        }
+    }
 }
 
 /// Rows in the order in which they were shown.
@@ -56,14 +82,14 @@ impl Observer for Expected {
 }
 
 /// Holds what is shown against what is expected and keeps the first difference.
-struct Against<'a> {
+struct Held<'a> {
     expected: &'a BTreeMap<Site, Vec<u32>>,
     tally: &'a mut Tally,
     seen: usize,
     elements: BTreeMap<Family, u64>,
 }
 
-impl Observer for Against<'_> {
+impl Observer for Held<'_> {
     fn wants(&self, _: Tap) -> bool {
         true
     }
@@ -89,11 +115,59 @@ fn compare<P: Production>(
 ) -> Prepared<Check> {
     let opened = subject.open(setup)?;
     let backend = production.make(setup.variant)?;
+    match &setup.against {
+        Against::Reference => two(setup, &opened, subject, &backend, &Reference, question),
+        Against::Atomic => {
+            let combine = Combine::Atomic { rows: setup.atomic_rows };
+            let atomic = production.make(Variant { combine, ..setup.variant })?;
+            two(setup, &opened, subject, &backend, &atomic, question)
+        }
+        Against::File(path) => recorded(setup, &opened, &backend, path, question),
+    }
+}
+
+/// Logits of the prompt against those of a file, `[tokens, vocabulary]`.
+fn recorded<B: Backend>(
+    setup: &Setup,
+    opened: &Opened,
+    backend: &B,
+    path: &std::path::Path,
+    question: Question,
+) -> Prepared<Check> {
+    let array = read_npy(path).map_err(text)?;
+    let (rows, width) = (opened.prompt.len(), opened.model.config.vocabulary);
+    let values = array.as_f32();
+    if array.count() != rows || values.len() != rows * width {
+        let shape = format!("{} rows, {} values", array.count(), values.len());
+        return Err(format!("{}: {shape}; {rows} rows of {width} are needed", path.display()));
+    }
+    let mut session = Session::on(backend, &opened.model, Profile::DS4).map_err(text)?;
+    let forward = session.forward(&opened.prompt, Keep::All, &mut Unobserved).map_err(text)?;
     let mut tally = setup.tally();
-    let before = [backend.kernels_run(), Reference.kernels_run()];
-    let elements = arms(setup, &opened, &backend, subject.steps, &mut tally)?;
-    let after = [backend.kernels_run(), Reference.kernels_run()];
+    let ours = backend.download(&forward.logits).map_err(text)?;
+    row_by_row(&mut tally, 0, &ours, &Rows::of(width, values));
+    tally.note(format!("{rows} rows of logits"));
+    Ok(tally.finish(question))
+}
+
+/// The engine under test against another backend.
+fn two<A: Backend, B: Backend>(
+    setup: &Setup,
+    opened: &Opened,
+    subject: &Subject,
+    backend: &A,
+    other: &B,
+    question: Question,
+) -> Prepared<Check> {
+    let mut tally = setup.tally();
+    let before = [backend.kernels_run(), other.kernels_run()];
+    let elements = arms(setup, opened, backend, other, subject.steps, &mut tally)?;
+    let after = [backend.kernels_run(), other.kernels_run()];
     distinct(&before, &after, &mut tally);
+    tally.note(format!("{} + {} tokens", opened.prompt.len(), subject.steps));
+    if setup.against != Against::Reference {
+        return Ok(tally.finish(question));
+    }
     let cell = |subject| Cell { axis: Axis::Reference, subject, path: setup.variant.path() };
     let total = tally.elements() as u64;
     let evidence = |elements| Evidence { cases: 1, elements, runs: 1 };
@@ -101,13 +175,12 @@ fn compare<P: Production>(
     for (family, elements) in elements {
         tally.prove(cell(contract::Subject::Operations(family)), evidence(elements));
     }
-    tally.note(format!("{} + {} tokens", opened.prompt.len(), subject.steps));
     Ok(tally.finish(question))
 }
 
 type Runs = Vec<(String, u64)>;
 
-/// Requires that each arm ran kernels of its own and none of the other's.
+/// Requires that the arms ran different sets of kernels.
 fn distinct(before: &[Runs; 2], after: &[Runs; 2], tally: &mut Tally) {
     let ran = |arm: usize| -> Vec<&str> {
         let old = |name: &str| {
@@ -117,22 +190,22 @@ fn distinct(before: &[Runs; 2], after: &[Runs; 2], tally: &mut Tally) {
         grown.map(|(name, _)| name.as_str()).collect()
     };
     let (ours, theirs) = (ran(0), ran(1));
-    let shared = ours.iter().any(|name| theirs.contains(name));
-    tally.require(!ours.is_empty() && !theirs.is_empty() && !shared, || {
-        format!("arms not distinct: kernels that ran are {ours:?} and {theirs:?}")
+    tally.require(!ours.is_empty() && !theirs.is_empty() && ours != theirs, || {
+        format!("arms not distinct: both ran {ours:?}")
     });
 }
 
 /// Runs both arms; returns the elements compared of each family.
-fn arms<B: Backend>(
+fn arms<A: Backend, B: Backend>(
     setup: &Setup,
     opened: &Opened,
-    backend: &B,
+    backend: &A,
+    other: &B,
     steps: usize,
     tally: &mut Tally,
 ) -> Prepared<BTreeMap<Family, u64>> {
     let (model, profile) = (&opened.model, Profile::DS4);
-    let mut theirs = Session::new(model, profile);
+    let mut theirs = Session::on(other, model, profile).map_err(text)?;
     let mut ours = Session::on(backend, model, profile).map_err(text)?;
     let mut elements = BTreeMap::new();
     let mut tokens = opened.prompt.clone();
@@ -140,12 +213,12 @@ fn arms<B: Backend>(
         let start = theirs.length();
         let mut expected = Expected::default();
         let reference = theirs.forward(&tokens, Keep::All, &mut expected).map_err(text)?;
-        let mut logits = reference.logits;
+        let mut logits = other.download(&reference.logits).map_err(text)?;
         if let Some(fault) = setup.fault {
             fault.into_logits(&mut logits);
         }
         let mut against =
-            Against { expected: &expected.rows, tally, seen: 0, elements: BTreeMap::new() };
+            Held { expected: &expected.rows, tally, seen: 0, elements: BTreeMap::new() };
         let production = ours.forward(&tokens, Keep::All, &mut against);
         let (seen, found) = (against.seen, against.elements);
         let production = match production {
@@ -190,7 +263,11 @@ fn row_by_row(tally: &mut Tally, start: usize, ours: &Rows, theirs: &Rows) {
 }
 
 /// Every row that a later token can read.
-fn state<B: Backend>(tally: &mut Tally, ours: &Session<'_, B>, theirs: &Session<'_>) {
+fn state<A: Backend, B: Backend>(
+    tally: &mut Tally,
+    ours: &Session<'_, A>,
+    theirs: &Session<'_, B>,
+) {
     let mut expected = BTreeMap::new();
     theirs.visit_state(&mut |layer, kind, position, values| {
         expected.insert((layer, kind, position), bits(Values::F32(values)));

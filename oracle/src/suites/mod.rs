@@ -32,6 +32,7 @@ use engine::{Model, Profile, Session};
 use crate::check::{Check, Flaw, Lane, Outcome, Question, Tally};
 
 pub use determinism::{excluded_rate, runs_needed};
+pub use equivalence::Against;
 pub use goldens::{GOLDEN_CASES, GoldenCase, streams_of};
 pub use plant::{CANARIES, Canary, Fault};
 pub use production::{CpuEngine, PlantedEngine, Production, ReferenceEngine, Variant};
@@ -56,6 +57,10 @@ pub struct Setup {
     pub flaw: Option<Flaw>,
     /// How the engine under test is set up.
     pub variant: Variant,
+    /// Rows in a call from which experts can be added up as they arrive.
+    pub atomic_rows: usize,
+    /// The other side of whole-model checks.
+    pub against: Against,
     /// A model of the user's, in place of the fixtures.
     pub own: Option<OwnModel>,
     /// Runs of a check that repeats a run.
@@ -226,6 +231,8 @@ impl Setup {
             fault: None,
             flaw: None,
             variant,
+            atomic_rows: 128,
+            against: Against::Reference,
             own: None,
             runs: 20,
             threads: std::thread::available_parallelism().map_or(1, usize::from),
