@@ -17,6 +17,7 @@ pub mod digest;
 pub mod fixtures;
 pub mod golden;
 pub mod hostile;
+pub mod margin;
 pub mod mismatch;
 pub mod noise;
 pub mod npy;
