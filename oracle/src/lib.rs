@@ -22,6 +22,7 @@ pub mod mismatch;
 pub mod noise;
 pub mod npy;
 pub mod planted;
+pub mod reachable;
 pub mod record;
 pub mod sensitivity;
 pub mod speculation;
