@@ -29,3 +29,4 @@ pub mod speculation;
 pub mod stats;
 pub mod suites;
 pub mod teeth;
+pub mod vectors;
