@@ -30,7 +30,7 @@ pub struct Reachable {
     width: usize,
     known: Known,
     /// Where the values of each element begin; one more than there are elements. Empty unless sets are known.
-    begins: Vec<u32>,
+    begins: Vec<usize>,
     values: Vec<f32>,
     /// Smallest and largest value of each element in any order.
     ends: Vec<Interval>,
@@ -88,7 +88,7 @@ impl Reachable {
             }
         }
         if known == Known::Set {
-            found.begins.push(found.values.len() as u32);
+            found.begins.push(found.values.len());
         }
         found
     }
@@ -97,7 +97,7 @@ impl Reachable {
         let ends = match self.known {
             Known::Set => {
                 let values = lists.of(terms);
-                self.begins.push(self.values.len() as u32);
+                self.begins.push(self.values.len());
                 self.values.extend_from_slice(values);
                 let ends = Interval { lo: values[0], hi: values[values.len() - 1] };
                 if values.iter().all(|v| v.is_finite()) { ends } else { Interval::UNKNOWN }
@@ -131,7 +131,7 @@ impl Reachable {
     pub fn values(&self, position: usize, element: usize) -> Option<&[f32]> {
         let index = self.index(position, element)?;
         let (from, to) = (self.begins.get(index)?, self.begins.get(index + 1)?);
-        Some(&self.values[*from as usize..*to as usize])
+        Some(&self.values[*from..*to])
     }
 
     /// Whether some order gives this value to this element: by its bits where all values are known, by the
@@ -174,7 +174,7 @@ impl Reachable {
     /// What the layer looks like.
     #[must_use]
     pub fn figures(&self) -> LayerFigures {
-        let sizes = self.begins.windows(2).map(|pair| (pair[1] - pair[0]) as usize);
+        let sizes = self.begins.windows(2).map(|pair| pair[1] - pair[0]);
         LayerFigures {
             layer: self.layer,
             known: self.known,
@@ -189,7 +189,7 @@ impl Reachable {
     #[cfg(test)]
     pub(super) fn forget_largest(&mut self) {
         for index in 0..self.ends.len() {
-            let (from, to) = (self.begins[index] as usize, self.begins[index + 1] as usize);
+            let (from, to) = (self.begins[index], self.begins[index + 1]);
             for value in from + 1..to {
                 if value + 1 == to {
                     self.values[value] = self.values[from];

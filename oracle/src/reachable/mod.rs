@@ -230,17 +230,6 @@ pub fn record<B: Backend>(
     Ok(record)
 }
 
-/// Products and reachable sums of one layer of a run.
-fn layer_of<B: Backend>(
-    backend: &B,
-    model: &Model,
-    profile: &Profile,
-    record: &Record,
-    layer: usize,
-) -> Result<Terms, Problem> {
-    Terms::of(backend, profile, (layer, &model.weights.layers[layer]), record)
-}
-
 /// Reachable sums of every layer and a verdict on every position of a run in slot order.
 ///
 /// # Errors
@@ -253,7 +242,7 @@ pub fn of_ordered<B: Backend>(
 ) -> Result<Orders, Problem> {
     let (mut layers, mut last, mut compared) = (Vec::new(), None, 0);
     for layer in 0..model.config.layers.len() {
-        let terms = layer_of(backend, model, &profile, record, layer)?;
+        let terms = Terms::of(backend, model, &profile, layer, record)?;
         compared += terms.check_ordered(record)?;
         layers.push(Reachable::of(&terms));
         last = Some(terms);
@@ -296,7 +285,7 @@ pub fn check_arrival<B: Backend>(
 ) -> Result<Arrival, Problem> {
     let mut arrival = Arrival::default();
     for layer in 0..model.config.layers.len() {
-        let terms = layer_of(backend, model, &profile, record, layer)?;
+        let terms = Terms::of(backend, model, &profile, layer, record)?;
         let reachable = Reachable::of(&terms);
         arrival.plural += reachable.figures().plural;
         inside(&reachable, record, &mut arrival)?;

@@ -11,6 +11,7 @@ use engine::rows::Rows;
 use engine::sampler::argmax;
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::{RngCore, SeedableRng};
+use serde::Serialize;
 
 use super::Problem;
 use super::interval::Bounds;
@@ -39,7 +40,7 @@ enum Goal {
 }
 
 /// Orders that change a token.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Witness {
     /// The position.
     pub position: usize,
@@ -52,7 +53,8 @@ pub struct Witness {
 }
 
 /// What is known of a position.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Decision {
     /// Every order gives the token of the run.
     OrderProof,
@@ -63,7 +65,7 @@ pub enum Decision {
 }
 
 /// A position and what was found.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize)]
 pub struct Verdict {
     /// The position.
     pub position: usize,

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 
 use engine::Profile;
 use engine::backend::Backend;
-use engine::format::weights::Layer;
+use engine::model::Model;
 use engine::reference::order::fma;
 use engine::rows::Rows;
 use engine::tap::{Place, Site, Tap};
@@ -57,17 +57,21 @@ pub(super) fn same_bits(site: Site, ours: &[f32], theirs: &[f32]) -> Result<(), 
 }
 
 impl Terms {
-    /// The products of a layer of every token that the run showed.
+    /// The products of layer `index` of every token that the run showed.
     ///
     /// # Errors
-    /// When the run showed no token, a row is missing or its positions have a gap.
+    /// When the run showed no token, a row is missing or of another length, or its positions have a gap.
+    ///
+    /// # Panics
+    /// When the model has no such layer.
     pub fn of<B: Backend>(
         backend: &B,
+        model: &Model,
         profile: &Profile,
-        layer: (usize, &Layer),
+        index: usize,
         record: &Record,
     ) -> Result<Self, Problem> {
-        let (index, weights) = layer;
+        let (config, weights) = (&model.config, &model.weights.layers[index]);
         let place = Place::Layer(index);
         let positions: Vec<usize> = record
             .floats
@@ -77,22 +81,30 @@ impl Terms {
             .collect();
         let start = *positions.first().ok_or(Problem::NoTokens { layer: index })?;
         let mut slots_of: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
-        let (mut mids, mut slots, mut router) = (Vec::new(), 0, Vec::new());
+        let (slots, inner) = (config.experts_used, config.experts_used * config.expert_dim);
+        let (mut mids, mut router) = (Vec::new(), Vec::new());
         for (token, position) in positions.iter().enumerate() {
+            let site = |tap| Site { place, tap, position: start + token };
             if *position != start + token {
-                let site = Site { place, tap: Tap::ExpertMid, position: start + token };
-                return Err(Problem::Missing { site });
+                return Err(Problem::Missing { site: site(Tap::ExpertMid) });
             }
-            let site = Site { place, tap: Tap::RouterExperts, position: *position };
-            let experts = record.indices.get(&site).ok_or(Problem::Missing { site })?;
-            slots = experts.len();
+            let chosen = site(Tap::RouterExperts);
+            let experts = record.indices.get(&chosen).ok_or(Problem::Missing { site: chosen })?;
+            let mid = row(record, place, Tap::ExpertMid, *position)?;
+            let router_weights = row(record, place, Tap::RouterWeights, *position)?;
+            let lengths =
+                [(experts.len(), slots), (router_weights.len(), slots), (mid.len(), inner)];
+            if let Some((theirs, ours)) = lengths.into_iter().find(|(theirs, ours)| theirs != ours)
+            {
+                return Err(Problem::Width { site: site(Tap::ExpertMid), ours, theirs });
+            }
             for (slot, expert) in experts.iter().enumerate() {
                 slots_of.entry(*expert).or_default().push(token * slots + slot);
             }
-            mids.extend_from_slice(row(record, place, Tap::ExpertMid, *position)?);
-            router.extend_from_slice(row(record, place, Tap::RouterWeights, *position)?);
+            mids.extend_from_slice(mid);
+            router.extend_from_slice(router_weights);
         }
-        let width = mids.len() / (positions.len() * slots);
+        let width = config.expert_dim;
         let mids = Rows::of(width, mids);
         let hidden = weights.shared.down.rows();
         let mut products = Rows::zeros(mids.count(), hidden);

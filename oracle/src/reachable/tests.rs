@@ -55,13 +55,18 @@ fn ordered(run: &Run, record: &Record) -> Result<Orders, Problem> {
 
 #[test]
 fn a_dropped_term_a_changed_bit_and_a_missing_row_are_named() {
-    let layer = (2, &TINY.model.weights.layers[2]);
-    let mut terms = Terms::of(&Reference, &Profile::DS4, layer, &TINY.record).unwrap();
+    let of = |record: &Record| Terms::of(&Reference, &TINY.model, &Profile::DS4, 2, record);
+    let mut terms = of(&TINY.record).unwrap();
     assert_eq!(terms.check_ordered(&TINY.record).unwrap(), 24 * 256);
     terms.drop_slot(1);
     let red = terms.check_ordered(&TINY.record).unwrap_err();
     assert!(matches!(red, Problem::Recomputed { site, .. } if site.place == Place::Layer(2)));
 
+    for (tap, layer) in [(Tap::ExpertMid, 2), (Tap::RouterWeights, 2)] {
+        let (mut short, site) = (copy(&TINY.record), Site { tap, ..routed_site(layer, 4) });
+        short.floats.get_mut(&site).unwrap().pop();
+        assert!(matches!(of(&short).unwrap_err(), Problem::Width { .. }), "{tap:?}");
+    }
     let whole = ordered(&TINY, &TINY.record).unwrap();
     assert_eq!(whole.compared, 24 * (4 * 256 + 512));
     let logits = Site { place: Place::Output, tap: Tap::Logits, position: 7 };
@@ -82,8 +87,7 @@ fn a_dropped_term_a_changed_bit_and_a_missing_row_are_named() {
 
 #[test]
 fn a_value_that_no_order_gives_and_an_order_that_is_not_covered_are_seen() {
-    let layer = (3, &TINY.model.weights.layers[3]);
-    let terms = Terms::of(&Reference, &Profile::DS4, layer, &TINY.record).unwrap();
+    let terms = Terms::of(&Reference, &TINY.model, &Profile::DS4, 3, &TINY.record).unwrap();
     let mut reachable = Reachable::of(&terms);
     let ends = reachable.bounds(5);
     let element = (0..256).find(|i| ends.at(*i).lo < ends.at(*i).hi).unwrap();
