@@ -6,10 +6,15 @@
 //! implementation within a stated bound, `choice` compares discrete choices.
 //! Leaves printing to the command line.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use approx::AbsDiffEq;
+use engine::tap::Place;
 use serde::Serialize;
 
 use crate::contract::{Cell, Evidence};
+use crate::margin::{Histogram, ulps_between};
+use crate::reachable::Shares;
 
 /// How two things are compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -100,6 +105,25 @@ pub struct Check {
     pub first: Option<FirstDifference>,
     /// Cells of the contract that the check is about, and what it brings for them.
     pub evidence: Vec<(Cell, Evidence)>,
+    /// What a report shows beside the verdict.
+    pub details: Details,
+}
+
+/// What was measured on the way, for a report.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Details {
+    /// Margins of the greedy choice at every position.
+    pub margins: Option<Histogram>,
+    /// Largest distance in ulp by place and position, of rows that differ; places in order.
+    pub divergence: BTreeMap<(Place, usize), u64>,
+    /// Places and positions that were compared, whether they differ or not.
+    pub compared: BTreeSet<(Place, usize)>,
+    /// Largest distance of a logit in ulp, by position.
+    pub drift: Vec<(usize, u64)>,
+    /// Drafts proposed and accepted, by place in a round.
+    pub acceptance: Option<[Vec<u64>; 2]>,
+    /// What orders of the last layer's experts can change.
+    pub orders: Option<Shares>,
 }
 
 impl Check {
@@ -112,6 +136,7 @@ impl Check {
             outcome,
             first: None,
             evidence: Vec::new(),
+            details: Details::default(),
         }
     }
 }
@@ -164,7 +189,7 @@ impl FirstDifference {
             element,
             ours_bits: a,
             theirs_bits: b,
-            ulp: ulp_distance(f32::from_bits(a), f32::from_bits(b)),
+            ulp: ulp_distance(a, b),
             origin: Origin::Unknown,
         })
     }
@@ -193,17 +218,11 @@ impl std::fmt::Display for FirstDifference {
     }
 }
 
-/// Representable numbers between two floats, both zeros being one; `None` where a side is NaN.
+/// Representable numbers between two floats by their bits; `None` where a side is NaN.
 #[must_use]
-pub fn ulp_distance(a: f32, b: f32) -> Option<u64> {
-    if a.is_nan() || b.is_nan() {
-        return None;
-    }
-    let place = |x: f32| {
-        let magnitude = i64::from(x.to_bits() & 0x7fff_ffff);
-        if x.is_sign_negative() { -magnitude } else { magnitude }
-    };
-    Some(place(a).abs_diff(place(b)))
+pub fn ulp_distance(a: u32, b: u32) -> Option<u64> {
+    let [a, b] = [a, b].map(f32::from_bits);
+    (!a.is_nan() && !b.is_nan()).then(|| ulps_between(a, b))
 }
 
 /// A fault of comparing itself, planted to see whether anything notices.
@@ -299,6 +318,8 @@ pub struct Tally {
     measured: Vec<String>,
     first: Option<FirstDifference>,
     evidence: Vec<(Cell, Evidence)>,
+    /// What a report shows beside the verdict.
+    pub details: Details,
 }
 
 impl Tally {
@@ -472,6 +493,7 @@ impl Tally {
             outcome,
             first: self.first,
             evidence: self.evidence,
+            details: self.details,
         }
     }
 }

@@ -6,7 +6,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use engine::Profile;
 use engine::mtp::Pairing;
 use engine::switches::CommandLine;
-use oracle::suites::{Against, Fault, Suite};
+use oracle::suites::{Against, Fault, Rendering, Suite};
 
 use crate::switches::SwitchFlags;
 
@@ -85,6 +85,12 @@ pub struct Suites {
     /// Against accepted earlier bytes.
     #[arg(long)]
     pub goldens: bool,
+    /// What orders of experts can change: shares of positions; sums of atomic runs inside their sets.
+    #[arg(long)]
+    pub orders: bool,
+    /// Official log-probabilities in ds4's vector format, on --model.
+    #[arg(long, value_name = "FILE")]
+    pub logprob_vectors: Option<PathBuf>,
     /// The reference against independent implementations.
     #[arg(long)]
     pub reference: bool,
@@ -100,6 +106,8 @@ impl Suites {
             (self.width, Suite::Width),
             (self.kernels, Suite::Kernels),
             (self.goldens, Suite::Goldens),
+            (self.orders, Suite::Orders),
+            (self.logprob_vectors.is_some(), Suite::LogprobVectors),
             (self.reference, Suite::Reference),
         ];
         asked.into_iter().filter(|(asked, _)| *asked).map(|(_, suite)| suite).collect()
@@ -135,6 +143,12 @@ pub struct Verify {
     /// Greedy tokens after the prompt of that model.
     #[arg(long, value_name = "N", default_value_t = 8, requires = "model")]
     pub steps: u32,
+    /// Folder that paths of prompts in the vector file are resolved against [default: the file's].
+    #[arg(long, value_name = "DIR", requires = "logprob_vectors")]
+    pub prompts: Option<PathBuf>,
+    /// How those prompts become tokens.
+    #[arg(long, value_enum, default_value = "chat")]
+    pub prompt_rendering: RenderingFlag,
     /// Runs of a check that repeats a run.
     #[arg(long, value_name = "N", default_value_t = 20,
         value_parser = clap::value_parser!(u32).range(1..))]
@@ -153,6 +167,27 @@ pub struct Verify {
     pub quiet: bool,
     #[command(flatten)]
     pub switches: SwitchFlags,
+}
+
+/// See [`Rendering`].
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub enum RenderingFlag {
+    /// What a user says, rendered as the model was trained.
+    Chat,
+    /// Text after the begin-of-sentence token.
+    Plain,
+    /// A rendered prompt, special tokens by their text.
+    Rendered,
+}
+
+impl From<RenderingFlag> for Rendering {
+    fn from(flag: RenderingFlag) -> Self {
+        match flag {
+            RenderingFlag::Chat => Self::Chat,
+            RenderingFlag::Plain => Self::Plain,
+            RenderingFlag::Rendered => Self::Rendered,
+        }
+    }
 }
 
 fn against(side: &str) -> Result<Against, String> {

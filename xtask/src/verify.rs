@@ -10,7 +10,9 @@ use comfy_table::{CellAlignment, ContentArrangement, Table};
 use engine::Switches;
 use oracle::check::{Check, Outcome, Verdict};
 use oracle::contract::{self, Status};
-use oracle::suites::{self, CpuEngine, Fault, OwnModel, Production, Setup, Suite, Variant};
+use oracle::suites::{
+    self, CpuEngine, Fault, OwnModel, Production, Setup, Suite, Variant, VectorFile,
+};
 
 use crate::flags::{Engine, Verify};
 use crate::{progress, workspace};
@@ -32,6 +34,11 @@ pub fn run(flags: &Verify, switches: &Switches) -> Result<ExitCode> {
         block: flags.mtp_model.clone(),
         tokens: flags.tokens.clone(),
         steps: flags.steps as usize,
+    });
+    setup.vectors = flags.suites.logprob_vectors.clone().map(|file| VectorFile {
+        prompts: flags.prompts.clone().unwrap_or_else(|| file.with_file_name("")),
+        rendering: flags.prompt_rendering.into(),
+        file,
     });
     check_rate(flags)?;
     let named = flags.suites.named();

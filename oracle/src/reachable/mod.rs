@@ -127,7 +127,7 @@ pub enum Problem {
 }
 
 /// Shares of positions, of those looked at.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Shares {
     /// Positions.
     pub positions: usize,

@@ -19,8 +19,9 @@ use engine::{Profile, Session, sampler};
 use super::subjects::{self, Opened, Subject};
 use super::{Job, Prepared, Production, Setup, Variant, text};
 use crate::battery::Family;
-use crate::check::{Check, Lane, Origin, Question, Tally};
+use crate::check::{Check, Lane, Origin, Question, Tally, ulp_distance};
 use crate::contract::{self, Axis, Cell, Evidence};
+use crate::margin::Margin;
 use crate::npy::read_npy;
 
 pub(super) fn jobs<'a, P: Production>(setup: &'a Setup, production: &'a P) -> Vec<Job<'a>> {
@@ -100,7 +101,11 @@ impl Observer for Held<'_> {
         let missing = Vec::new();
         let theirs = self.expected.get(&site).unwrap_or(&missing);
         *self.elements.entry(Family::of_tap(site.tap)).or_default() += ours.len() as u64;
+        let cell = (site.place, site.position);
+        self.tally.details.compared.insert(cell);
         if let Some(mut first) = self.tally.words(&ours, theirs) {
+            let apart = self.tally.details.divergence.entry(cell).or_default();
+            *apart = farthest(&ours, theirs).max(*apart);
             first.origin = Origin::Added;
             self.tally.differ(first.at(site.place, site.tap.name(), site.position));
         }
@@ -251,15 +256,29 @@ fn arms<A: Backend, B: Backend>(
     Ok(elements)
 }
 
+/// The largest distance of two elements in ulp; what has none counts as the largest of all.
+fn farthest(ours: &[u32], theirs: &[u32]) -> u64 {
+    let apart = |(a, b): (&u32, &u32)| ulp_distance(*a, *b).unwrap_or(u64::from(u32::MAX));
+    ours.iter().zip(theirs).map(apart).max().unwrap_or(0)
+}
+
 fn row_by_row(tally: &mut Tally, start: usize, ours: &Rows, theirs: &Rows) {
     tally.require(ours.count() == theirs.count(), || {
         format!("{} rows of logits, {}", ours.count(), theirs.count())
     });
+    let mut margins = tally.details.margins.take().unwrap_or_default();
     for (row, (ours, theirs)) in ours.iter().zip(theirs.iter()).enumerate() {
-        if let Some(first) = tally.words(&bits(Values::F32(ours)), &bits(Values::F32(theirs))) {
+        match Margin::of(theirs, start + row) {
+            Ok(margin) => margins.add(&margin),
+            Err(_) => margins.exclude(),
+        }
+        let [ours, theirs] = [ours, theirs].map(|row| bits(Values::F32(row)));
+        tally.details.drift.push((start + row, farthest(&ours, &theirs)));
+        if let Some(first) = tally.words(&ours, &theirs) {
             tally.differ(first.at(Place::Output, "logits returned", start + row));
         }
     }
+    tally.details.margins = Some(margins);
 }
 
 /// Every row that a later token can read.

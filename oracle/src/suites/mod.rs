@@ -12,8 +12,10 @@ mod gguf_tiny;
 mod goldens;
 mod hf_tiny;
 mod kernels;
+mod logprobs;
 mod mtp_tiny;
 mod operations;
+mod orders;
 mod plant;
 mod production;
 mod speculative;
@@ -34,6 +36,7 @@ use crate::check::{Check, Flaw, Lane, Outcome, Question, Tally};
 pub use determinism::{excluded_rate, runs_needed};
 pub use equivalence::Against;
 pub use goldens::{GOLDEN_CASES, GoldenCase, streams_of};
+pub use logprobs::{Rendering, VectorFile};
 pub use plant::{CANARIES, Canary, Fault};
 pub use production::{CpuEngine, PlantedEngine, Production, ReferenceEngine, Variant};
 pub use subjects::OwnModel;
@@ -63,6 +66,8 @@ pub struct Setup {
     pub against: Against,
     /// A model of the user's, in place of the fixtures.
     pub own: Option<OwnModel>,
+    /// Official log-probabilities to compare with.
+    pub vectors: Option<VectorFile>,
     /// Runs of a check that repeats a run.
     pub runs: usize,
     /// Threads that cases are spread over.
@@ -106,13 +111,17 @@ pub enum Suite {
     Determinism,
     /// Accepted earlier bytes.
     Goldens,
+    /// What orders of experts can change.
+    Orders,
+    /// Official log-probabilities; has cases where a file is given.
+    LogprobVectors,
     /// The reference against independent implementations.
     Reference,
 }
 
 impl Suite {
     /// All suites, cheapest first.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 10] = [
         Self::Comparator,
         Self::Kernels,
         Self::Width,
@@ -120,6 +129,8 @@ impl Suite {
         Self::Mtp,
         Self::Determinism,
         Self::Goldens,
+        Self::Orders,
+        Self::LogprobVectors,
         Self::Reference,
     ];
 
@@ -134,6 +145,8 @@ impl Suite {
             Self::Mtp => "mtp",
             Self::Determinism => "determinism",
             Self::Goldens => "goldens",
+            Self::Orders => "orders",
+            Self::LogprobVectors => "logprob-vectors",
             Self::Reference => "reference",
         }
     }
@@ -150,6 +163,8 @@ pub fn jobs<'a, P: Production>(setup: &'a Setup, production: &'a P, suite: Suite
         Suite::Mtp => speculative::jobs(setup, production),
         Suite::Determinism => determinism::jobs(setup, production),
         Suite::Goldens => goldens::jobs(setup),
+        Suite::Orders => orders::jobs(setup, production),
+        Suite::LogprobVectors => logprobs::jobs(setup, production),
         Suite::Reference => reference(setup),
     };
     if let Some(case) = setup.case.as_ref().filter(|_| suite != Suite::Comparator) {
@@ -234,6 +249,7 @@ impl Setup {
             atomic_rows: 128,
             against: Against::Reference,
             own: None,
+            vectors: None,
             runs: 20,
             threads: std::thread::available_parallelism().map_or(1, usize::from),
         }

@@ -149,6 +149,8 @@ fn whole<P: Production>(
         path: setup.variant.path(),
     };
     tally.prove(cell, Evidence { cases: 1, elements: rows as u64, runs });
+    let places = [&sum.acceptance.proposed, &sum.acceptance.accepted].map(|places| places.to_vec());
+    tally.details.acceptance = Some(places);
     let (accepted, proposed) = (sum.acceptance.accepted_total(), sum.acceptance.proposed_total());
     tally.note(format!("{} tokens, {accepted} of {proposed} drafts accepted", sum.tokens));
     Ok(tally.finish(question))
