@@ -53,6 +53,7 @@ fn without_a_bound_only_an_exact_tie_is_no_defect() {
     let gap = f64::from(2.0_f32.next_up()) - 2.0;
     assert_eq!(flip(&tie, &up, None), Some(Flip::Defect { gap, bound: 0.0 }));
     assert_eq!(flip(&tie, &up, Some(gap)), Some(Flip::InsideBound { gap, bound: 2.0 * gap }));
+    assert_eq!(flip(&tie, &up, Some(gap / 2.0)), Some(Flip::InsideBound { gap, bound: gap }));
     assert_eq!(flip(&tie, &up, Some(gap / 4.0)).map(|flip| flip.is_defect()), Some(true));
     assert_eq!(flip(&tie, &up, Some(f64::NAN)).map(|flip| flip.is_defect()), Some(true));
     assert_eq!(flip(&tie, &tie, None), None);
@@ -197,6 +198,7 @@ fn b111_zero_by_zero_is_zero_and_every_exclusion_is_counted() {
     assert_eq!((found.compared, found.both_zero, found.reference_zero), (3, 2, 1));
     assert_eq!((found.largest, found.largest_absolute), (Some(0.25), Some(0.5)));
     assert_eq!(found.excluded(), 1);
+    assert_eq!(Relative::of(&[0.0], &[-0.0]).largest, Some(0.0), "defined, not NaN");
     let lost = Relative::of(&[0.0], &[1e-7]);
     assert_eq!((lost.largest, lost.excluded()), (None, 1), "no relative difference, and no NaN");
     assert_eq!(lost.largest_absolute, Some(f64::from(1e-7_f32)), "but its size is kept");

@@ -112,6 +112,31 @@ fn a_value_that_no_order_gives_and_an_order_that_is_not_covered_are_seen() {
 }
 
 #[test]
+fn a_fused_ordered_sum_is_no_order_of_rounded_terms_and_the_box_holds_both() {
+    let tokens = crate::suites::token_ids(
+        &Path::new(env!("CARGO_MANIFEST_DIR")).join("../fixtures/prompts/tiny-400.json"),
+        &[],
+    );
+    let (model, profile) = (&TINY.model, Profile::FLOAT);
+    let record = record(&Reference, model, profile, &tokens.unwrap()[..12]).unwrap();
+    let orders = of_ordered(&Reference, model, profile, &record).unwrap();
+    let mut outside = 0;
+    for reachable in &orders.layers {
+        assert!(!reachable.ordered_is_an_order());
+        for position in reachable.positions() {
+            let bounds = reachable.bounds(position);
+            for (element, value) in reachable.ordered(position).iter().enumerate() {
+                assert!(bounds.at(element).holds(*value));
+                let ends = reachable.values(position, element).unwrap();
+                let arrival = Interval { lo: ends[0], hi: ends[ends.len() - 1] };
+                outside += usize::from(!arrival.holds(*value));
+            }
+        }
+    }
+    assert!(outside > 100, "{outside} sums by fma lie outside what arrival can give");
+}
+
+#[test]
 fn many_slots_have_extremes_and_more_have_a_bound() {
     for (slots, known) in [(8, Known::Set), (9, Known::Extremes), (13, Known::Bound)] {
         let mut products = Rows::empty(16);

@@ -312,3 +312,40 @@ impl fmt::Display for Comparison {
         self.skipped().try_for_each(|(id, reason)| write!(f, "; {id} skipped: {reason}"))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn b104_noise_of_the_file_explains_a_step_only_where_its_sides_are_alike() {
+        let step = |official_gap, entries, between| StepResult {
+            step: 0,
+            official: 1,
+            ours: 2,
+            official_gap,
+            our_gap: 0.05,
+            noise: Noise { own: None, between, rms: 0.01, entries },
+            difference: None,
+            unmatched: 0,
+            flip: None,
+        };
+        let alike = step(Some(0.05), 18, Some(0.02));
+        let other = step(Some(0.05), 18, None);
+        let alone = step(Some(0.05), 1, None);
+        let near = |step: &StepResult, file| {
+            matches!(step.judged(file, None), Flip::NearTieUnderQuantisation { .. })
+        };
+        assert!(near(&alike, Some(0.2)) && near(&alone, Some(0.2)));
+        assert!(!near(&other, Some(0.2)), "rows that are not alike");
+        for file in [None, Some(0.09)] {
+            assert!(
+                [&alike, &other, &alone].iter().all(|step| step.judged(file, None).is_defect())
+            );
+        }
+        let unlisted = step(None, 18, Some(0.02));
+        assert_eq!(unlisted.judged(Some(9.0), None), Flip::Defect { gap: 0.05, bound: 0.0 });
+        let own = alike.judged(Some(0.09), Some(0.3));
+        assert!(matches!(own, Flip::UndecidableNearTie { noise, .. } if noise == 0.3), "{own:?}");
+    }
+}
