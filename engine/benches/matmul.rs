@@ -1,12 +1,12 @@
-//! Speed of matrix products at the shapes of the full model, beside the speed of plain reading.
+//! Speed of matrix products at the shapes of the full model.
 //!
-//! Promises: weights are copies that together exceed the caches, so bytes per second compare with
-//! `read`. Says nothing about bits: `tests/cpu_matmul.rs` does.
+//! Promises: weights are copies that together exceed the caches, so bytes per second compare with plain
+//! reading, which `oracle/benches/operations.rs` measures. Says nothing about bits: `tests/cpu_matmul.rs`
+//! does.
 
 #![expect(missing_docs, reason = "criterion's macros write functions without any")]
 
 use std::hint::black_box;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
@@ -17,8 +17,6 @@ use engine::tensor::{Bytes, DType};
 
 /// Bytes that all copies of a matrix have together, at least.
 const MEMORY: usize = 160 << 20;
-/// Bytes of the plain read.
-const READ: usize = 512 << 20;
 
 /// Type, rows and columns.
 const SHAPES: [(DType, usize, usize); 13] = [
@@ -120,27 +118,6 @@ fn grouped(criterion: &mut Criterion) {
     group.finish();
 }
 
-/// What memory gives: the sum of all words of a large buffer.
-fn read(criterion: &mut Criterion) {
-    let words = vec![3_u64; READ / 8];
-    let chunk = 32 << 10;
-    let mut group = criterion.benchmark_group("read");
-    group.throughput(Throughput::Bytes(READ as u64));
-    for cpu in processors() {
-        group.bench_function(format!("threads{}", cpu.threads().count()), |bencher| {
-            bencher.iter(|| {
-                let total = AtomicU64::new(0);
-                cpu.threads().spread(words.chunks(chunk).collect(), |words| {
-                    let sum = words.iter().fold(0_u64, |sum, word| sum.wrapping_add(*word));
-                    total.fetch_add(sum, Ordering::Relaxed);
-                });
-                total.into_inner()
-            });
-        });
-    }
-    group.finish();
-}
-
 /// The cost of a parallel region that does nothing.
 fn region(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("region");
@@ -162,6 +139,6 @@ criterion_group! {
         .sample_size(10)
         .warm_up_time(Duration::from_secs(1))
         .measurement_time(Duration::from_secs(3));
-    targets = region, read, products, grouped
+    targets = region, products, grouped
 }
 criterion_main!(benches);

@@ -91,6 +91,8 @@ impl Question {
 /// A comparison that was carried out, or not.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Check {
+    /// The case that brought it, by the name that `--case` filters by.
+    pub job: String,
     /// What was asked.
     pub question: Question,
     /// Tensors (or rows of choices) compared.
@@ -129,6 +131,7 @@ pub struct Details {
 impl Check {
     fn without_comparison(question: Question, outcome: Outcome) -> Self {
         Self {
+            job: String::new(),
             question,
             tensors: 0,
             elements: 0,
@@ -486,6 +489,7 @@ impl Tally {
             None => Outcome::Equal,
         };
         Check {
+            job: String::new(),
             question,
             tensors: self.tensors,
             elements: self.elements,

@@ -258,7 +258,7 @@ fn print_summary(ran: &[Ran], checks: &[Check], flags: &Verify, verdict: Verdict
         let first = checks.iter().find(|check| matches!(check.outcome, Outcome::Different(_)));
         let of = |ran: &&Ran| ran.checks.iter().any(|check| Some(check) == first);
         if let (Some(first), Some(ran)) = (first, ran.iter().find(of)) {
-            let (suite, case) = (ran.suite.name(), &first.question.case);
+            let (suite, case) = (ran.suite.name(), &first.job);
             println!("repeat: cargo xtask verify --{suite} --case '{case}'{plant}");
         }
     }

@@ -198,10 +198,11 @@ pub fn first_red(jobs: &[Job<'_>]) -> Option<Check> {
 pub fn run(jobs: &[Job<'_>], threads: usize, done: &(dyn Fn(&str) + Sync)) -> Vec<Check> {
     let checks = in_parallel(jobs, threads, &|job| {
         // A case that panics, say on ground truth of another shape, is red and takes no other with it.
-        let checks = catch_unwind(AssertUnwindSafe(|| (job.run)())).unwrap_or_else(|_| {
+        let mut checks = catch_unwind(AssertUnwindSafe(|| (job.run)())).unwrap_or_else(|_| {
             let question = Question::new(job.name.clone(), "", Lane::Bits, "runs to its end");
             vec![question.failed("panicked; the message is on standard error")]
         });
+        checks.iter_mut().for_each(|check| check.job.clone_from(&job.name));
         done(&job.name);
         checks
     });
