@@ -4,11 +4,11 @@
 //! that it states; what could not run is `not run`, never green; every kind of check has a planted
 //! fault that turns it red.
 //!
-//! Not verified here: anything that has not been built yet. There is one implementation, the CPU
-//! reference; it is held against independent implementations and against its own earlier bytes.
+//! Not verified here: a GPU, since there is no CUDA engine yet.
 //!
-//! Reading order: `check` (what a verdict is), `suites` (what is compared), `golden` (earlier bytes),
-//! `fixtures` (what it is compared on); `speculation` (generating with drafts against without).
+//! Reading order: `check` (what a verdict is), `contract` (what is promised to be equal to what), `suites` (what
+//! is compared), `battery` (single operations), `golden` (earlier bytes), `teeth` and `planted` (faults that
+//! must be seen); `margin`, `reachable` and `mismatch` explain; `fixtures` is what it all runs on.
 
 pub mod battery;
 pub mod check;

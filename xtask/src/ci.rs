@@ -22,7 +22,7 @@ enum Step {
 }
 
 pub fn run(switches: &Switches) -> Result<ExitCode> {
-    let steps: [Named; 8] = [
+    let steps: [Named; 9] = [
         ("fmt", |_| cargo(&["fmt", "--all", "--check"])),
         ("tidy", |_| {
             let breaches = tidy::breaches(&workspace::root())?;
@@ -33,6 +33,7 @@ pub fn run(switches: &Switches) -> Result<ExitCode> {
         ("fixtures check", |_| xtask(&["fixtures", "check"])),
         ("verify --all", |_| xtask(&["verify", "--all"])),
         ("canaries", canaries),
+        ("teeth", |_| xtask(&["teeth", "--quiet"])),
         ("sensitivity", |_| xtask(&["sensitivity", "--quiet"])),
     ];
     let (mut passed, mut failed, mut not_run) = (0, 0, 0);

@@ -18,8 +18,8 @@ use crate::contract::{self, Axis, Cell, Evidence};
 
 /// Numbers of threads that runs are repeated with.
 const THREADS: [usize; 4] = [1, 2, 3, 7];
-/// Tokens of a prompt in one call.
-const CHUNKS: [usize; 10] = [1, 2, 3, 5, 8, 31, 64, 127, 128, 129];
+/// Tokens of a prompt in one call: all widths that drafting uses, and those around a boundary.
+const CHUNKS: [usize; 13] = [1, 2, 3, 4, 5, 6, 7, 8, 9, 64, 127, 128, 129];
 /// Runs without a difference that bound its rate by `3 / n` at 95 %.
 const RULE_OF_THREE: f64 = 3.0;
 
@@ -142,7 +142,12 @@ fn whole_model<P: Production>(
     let runs = variations.len();
     let cell = Cell { axis, subject: contract::Subject::Model, path: setup.variant.path() };
     let (elements, cases) = (tally.elements() as u64, 1);
-    tally.prove(cell, Evidence { cases, elements, runs: runs as u64 });
+    let evidence = Evidence { cases, elements, runs: runs as u64 };
+    tally.prove(cell, evidence);
+    if axis == Axis::Chunk {
+        // The chunks have every width, and all of them equal the same first run.
+        tally.prove(Cell { axis: Axis::Width, ..cell }, evidence);
+    }
     tally.note(if axis == Axis::Run && differing == 0 {
         let rate = 100.0 * excluded_rate(runs);
         format!("0 of {runs} differ: below {rate:.2} % at 95 %")

@@ -85,6 +85,12 @@ impl<'a> Job<'a> {
     fn new(name: impl Into<String>, run: impl Fn() -> Vec<Check> + Send + Sync + 'a) -> Self {
         Self { name: name.into(), run: Box::new(run) }
     }
+
+    fn checks(&self) -> Vec<Check> {
+        let mut checks = (self.run)();
+        checks.iter_mut().for_each(|check| check.job.clone_from(&self.name));
+        checks
+    }
 }
 
 /// Results of suites; problems in their preparation are text that names the file.
@@ -189,7 +195,7 @@ fn reference(setup: &Setup) -> Vec<Job<'_>> {
 #[must_use]
 pub fn first_red(jobs: &[Job<'_>]) -> Option<Check> {
     jobs.iter().find_map(|job| {
-        let checks = catch_unwind(AssertUnwindSafe(|| (job.run)())).unwrap_or_default();
+        let checks = catch_unwind(AssertUnwindSafe(|| job.checks())).unwrap_or_default();
         checks.into_iter().find(|check| matches!(check.outcome, Outcome::Different(_)))
     })
 }
@@ -198,11 +204,11 @@ pub fn first_red(jobs: &[Job<'_>]) -> Option<Check> {
 pub fn run(jobs: &[Job<'_>], threads: usize, done: &(dyn Fn(&str) + Sync)) -> Vec<Check> {
     let checks = in_parallel(jobs, threads, &|job| {
         // A case that panics, say on ground truth of another shape, is red and takes no other with it.
-        let mut checks = catch_unwind(AssertUnwindSafe(|| (job.run)())).unwrap_or_else(|_| {
+        let checks = catch_unwind(AssertUnwindSafe(|| job.checks())).unwrap_or_else(|_| {
             let question = Question::new(job.name.clone(), "", Lane::Bits, "runs to its end");
-            vec![question.failed("panicked; the message is on standard error")]
+            let check = question.failed("panicked; the message is on standard error");
+            vec![Check { job: job.name.clone(), ..check }]
         });
-        checks.iter_mut().for_each(|check| check.job.clone_from(&job.name));
         done(&job.name);
         checks
     });
