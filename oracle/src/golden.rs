@@ -1,30 +1,156 @@
 //! Goldens: what the reference computed when somebody looked, as text that a person can review.
 //!
-//! Promises: a golden holds a case, what it was made from (digest of the model, prompt, profile, contract
-//! version), the reason it was accepted for, and a body; two goldens are equal when everything but the
-//! reason is, byte for byte. A new one waits in a folder of its own until it is accepted by name with a
-//! reason; nothing else writes to the accepted ones. A missing, unreadable or unreferenced file is red.
+//! Promises: a golden holds a case, what it was made from (contract version, digest of the model, profile,
+//! prompt, number of steps), the reason it was accepted for, what was computed, and a payload of raw f32
+//! rows; two goldens are the same when all of it but the reason is, byte for byte. A new one waits in a
+//! folder of its own until it is accepted by name with a reason; nothing else writes to the accepted ones.
+//!
+//! The text is a snapshot in the format of the `insta` crate, so its users and tools can read it. It is
+//! written, read and compared here and not by `insta::assert_snapshot!`, because that takes orders from
+//! the environment: `INSTA_UPDATE` and `INSTA_FORCE_PASS` turn a red into a green or write files,
+//! `INSTA_WORKSPACE_ROOT` and `INSTA_PENDING_DIR` look elsewhere, and `CI` changes the default of them.
+//! No environment variable is read here. A test reads every golden back with `insta` itself.
+//!
+//! Reading order: `text` (the snapshot), `tensors` (the payload), `store` (files, and who may write which),
+//! `diff` (what moved). Leaves running the engine to `suites::goldens`.
 
-use std::fs;
-use std::path::{Path, PathBuf};
+mod diff;
+mod store;
+mod tensors;
+mod text;
 
-/// First line of every golden.
-const TITLE: &str = "lockstep golden stream";
-/// The line that is not compared.
-const REASON: &str = "reason: ";
+use std::path::PathBuf;
 
-/// A golden as text without its reason.
+pub use diff::{Difference, difference, ulp};
+pub use store::{
+    Accepted, Found, Leftover, Stored, accept, before, check_case, leave_pending, load, path,
+    payload_path, present, prune, reject, survey,
+};
+pub use tensors::{PAYLOAD_BYTES_MAX, Tensor, Tensors};
+pub use text::{Note, render};
+
+/// What a golden was made from. If the present differs in any of it, the golden is stale.
 #[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MadeFrom {
+    /// Version of the numerics contract.
+    pub contract: String,
+    /// Digest of the model file.
+    pub model: String,
+    /// Name of the profile.
+    pub profile: String,
+    /// Number of ids of the prompt and their digest.
+    pub prompt: String,
+    /// Greedy tokens after the prompt.
+    pub steps: String,
+}
+
+impl MadeFrom {
+    /// Names and values in the order of the text.
+    #[must_use]
+    pub fn fields(&self) -> [(&'static str, &str); 5] {
+        [
+            ("contract", &self.contract),
+            ("model", &self.model),
+            ("profile", &self.profile),
+            ("prompt", &self.prompt),
+            ("steps", &self.steps),
+        ]
+    }
+
+    /// What of this, as an accepted golden has it, is no longer so.
+    #[must_use]
+    pub fn stale(&self, present: &Self) -> Vec<String> {
+        let fields = self.fields().into_iter().zip(present.fields());
+        let moved = fields.filter(|(golden, present)| golden.1 != present.1);
+        moved.map(|((name, golden), (_, now))| format!("{name} {golden}, now {now}")).collect()
+    }
+}
+
+/// Digest of all rows of one intermediate at one place.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TapDigest {
+    /// Place and name, as in `layer 2 attn_output`.
+    pub name: String,
+    /// SHA-256.
+    pub sha256: String,
+}
+
+/// One greedy choice.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Step {
+    /// The token.
+    pub id: u32,
+    /// Bits of its logit.
+    pub logit: u32,
+    /// The token of the second largest logit.
+    pub runner_up: u32,
+    /// By how much it was behind, as printed.
+    pub margin: String,
+    /// First digits of the SHA-256 of the row.
+    pub row: String,
+}
+
+/// A golden without the note on who let it in.
+#[derive(Clone, Debug)]
 pub struct Golden {
     /// The case, which is also its path.
     pub case: String,
-    /// What it was made from, as `name: value`.
-    pub made_from: Vec<(&'static str, String)>,
-    /// What was computed, a line each.
-    pub body: Vec<String>,
+    /// What it was made from.
+    pub made_from: MadeFrom,
+    /// Digest of the logits after every token of the prompt.
+    pub prompt_logits: String,
+    /// Digests of intermediates, in the order in which the model reaches them.
+    pub taps: Vec<TapDigest>,
+    /// The greedy choices.
+    pub steps: Vec<Step>,
+    /// First digits of the SHA-256 of the row after the last choice.
+    pub last_row: String,
+    /// Raw rows, so that a difference can be located.
+    pub tensors: Tensors,
 }
 
-/// A golden file that cannot be used as asked.
+impl Golden {
+    /// Whether every byte of both is the same but for their notes.
+    #[must_use]
+    pub fn same(&self, other: &Self) -> bool {
+        let note = Note::Waiting { replaces: None };
+        text::render(self, &note) == text::render(other, &note)
+            && self.tensors.to_bytes() == other.tensors.to_bytes()
+    }
+}
+
+/// A golden that cannot be compared with.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Problem {
+    /// There is none.
+    #[error("missing: no golden {}", path.display())]
+    Missing {
+        /// Where it should be.
+        path: PathBuf,
+    },
+    /// Its file, or its payload, is not what was written.
+    #[error("unreadable: {}: {why}", path.display())]
+    Unreadable {
+        /// The file.
+        path: PathBuf,
+        /// Field and value at fault.
+        why: String,
+    },
+    /// Something turned line ends of the text into those of another system.
+    #[error(
+        "unreadable: {}: line {line} ends in a carriage return: line ends were converted; \
+         check it out again as .gitattributes says", path.display()
+    )]
+    LineEnds {
+        /// The file.
+        path: PathBuf,
+        /// The first such line.
+        line: usize,
+    },
+}
+
+/// A refusal to write or delete a golden.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum GoldenError {
@@ -36,6 +162,12 @@ pub enum GoldenError {
         /// Why.
         error: std::io::Error,
     },
+    /// A name that is no path of plain segments.
+    #[error("case {case:?}: segments of letters, digits, - and _ between slashes are needed")]
+    BadCase {
+        /// The name.
+        case: String,
+    },
     /// A case that no golden waits for.
     #[error("no golden waits for {case} in {}: run verify first", folder.display())]
     NotPending {
@@ -44,160 +176,36 @@ pub enum GoldenError {
         /// Where it was looked for.
         folder: PathBuf,
     },
-    /// A reason that says nothing.
-    #[error("--reason: one line that says why is needed")]
-    NoReason,
-}
-
-/// The file of a case below a folder of goldens.
-#[must_use]
-pub fn path(folder: &Path, case: &str) -> PathBuf {
-    folder.join(format!("{case}.txt"))
-}
-
-impl Golden {
-    /// The lines that are compared.
-    #[must_use]
-    pub fn lines(&self) -> Vec<String> {
-        let mut lines = vec![TITLE.to_owned(), format!("case: {}", self.case)];
-        lines.extend(self.made_from.iter().map(|(name, value)| format!("{name}: {value}")));
-        lines.push(String::new());
-        lines.extend(self.body.iter().cloned());
-        lines
-    }
-
-    /// The first difference from the accepted golden below `folder`, or `None` when it is equal.
-    #[must_use]
-    pub fn difference(&self, folder: &Path) -> Option<String> {
-        let path = path(folder, &self.case);
-        let accepted = match fs::read_to_string(&path) {
-            Ok(text) => text,
-            Err(error) => return Some(format!("no accepted golden: {}: {error}", path.display())),
-        };
-        let ours = self.lines();
-        let numbered = accepted.lines().enumerate().map(|(index, line)| (index + 1, line));
-        let mut theirs = numbered.filter(|(_, line)| !line.starts_with(REASON));
-        for ours in &ours {
-            match theirs.next() {
-                Some((_, theirs)) if theirs == ours => {}
-                Some((number, theirs)) => {
-                    return Some(format!("line {number}: {ours:?}, golden {theirs:?}"));
-                }
-                None => return Some(format!("golden ends before {ours:?}")),
-            }
-        }
-        theirs.next().map(|(number, line)| format!("golden goes on in line {number}: {line:?}"))
-    }
-
-    /// Puts this golden where it waits to be accepted.
-    ///
-    /// # Errors
-    /// Names the file that could not be written.
-    pub fn leave_pending(&self, folder: &Path) -> Result<(), GoldenError> {
-        write(&path(folder, &self.case), &(self.lines().join("\n") + "\n"))
-    }
-}
-
-fn write(path: &Path, text: &str) -> Result<(), GoldenError> {
-    let fail = |error| GoldenError::Io { path: path.to_path_buf(), error };
-    if let Some(parent) = path.parent() {
-        fs::create_dir_all(parent).map_err(fail)?;
-    }
-    // By rename, so that a reader never meets half a file.
-    let partial = path.with_extension("partial");
-    fs::write(&partial, text).map_err(fail)?;
-    fs::rename(&partial, path).map_err(fail)
-}
-
-/// Accepts the golden that waits for `case`.
-///
-/// # Errors
-/// When none waits, the reason is empty or longer than a line, or a file cannot be read or written.
-pub fn accept(
-    pending: &Path,
-    accepted: &Path,
-    case: &str,
-    reason: &str,
-) -> Result<PathBuf, GoldenError> {
-    let reason = reason.trim();
-    if reason.is_empty() || reason.contains('\n') {
-        return Err(GoldenError::NoReason);
-    }
-    let from = path(pending, case);
-    let Ok(text) = fs::read_to_string(&from) else {
-        return Err(GoldenError::NotPending { case: case.into(), folder: pending.into() });
-    };
-    let (head, body) = text.split_once("\n\n").unwrap_or((&text, ""));
-    let to = path(accepted, case);
-    write(&to, &format!("{head}\n{REASON}{reason}\n\n{body}"))?;
-    fs::remove_file(&from).map_err(|error| GoldenError::Io { path: from, error })?;
-    Ok(to)
-}
-
-/// Cases of the files below a folder of goldens, sorted.
-///
-/// # Errors
-/// Names the folder that cannot be read.
-pub fn list(folder: &Path) -> Result<Vec<String>, GoldenError> {
-    let mut cases = Vec::new();
-    collect(folder, "", &mut cases)?;
-    cases.sort();
-    Ok(cases)
-}
-
-fn collect(folder: &Path, prefix: &str, cases: &mut Vec<String>) -> Result<(), GoldenError> {
-    let fail = |error| GoldenError::Io { path: folder.to_path_buf(), error };
-    for entry in fs::read_dir(folder).map_err(fail)? {
-        let entry = entry.map_err(fail)?;
-        let name = entry.file_name().to_string_lossy().into_owned();
-        if entry.path().is_dir() {
-            collect(&entry.path(), &format!("{prefix}{name}/"), cases)?;
-        } else {
-            cases.push(format!("{prefix}{}", name.strip_suffix(".txt").unwrap_or(&name)));
-        }
-    }
-    Ok(())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn golden() -> Golden {
-        Golden {
-            case: "model/prompt".into(),
-            made_from: vec![("contract", "1".into())],
-            body: vec!["0 17 3f800000".into(), "1 18 40000000".into()],
-        }
-    }
-
-    #[test]
-    fn an_accepted_golden_is_equal_until_a_character_changes() {
-        let folder = tempfile::tempdir().unwrap();
-        let (pending, accepted) = (folder.path().join("pending"), folder.path().join("accepted"));
-        let golden = golden();
-        assert!(golden.difference(&accepted).unwrap().contains("no accepted golden"));
-        assert!(accept(&pending, &accepted, "model/prompt", "why").is_err(), "none waits yet");
-        golden.leave_pending(&pending).unwrap();
-        assert!(matches!(
-            accept(&pending, &accepted, "model/prompt", "  "),
-            Err(GoldenError::NoReason)
-        ));
-        let path = accept(&pending, &accepted, "model/prompt", "first").unwrap();
-        assert_eq!(golden.difference(&accepted), None);
-        assert_eq!(list(&accepted).unwrap(), ["model/prompt"]);
-        assert!(list(&pending).unwrap().is_empty());
-
-        let text = fs::read_to_string(&path).unwrap();
-        for index in text.match_indices(|c: char| c.is_ascii_digit()).map(|(index, _)| index) {
-            let mut bytes = text.clone().into_bytes();
-            bytes[index] ^= 1;
-            fs::write(&path, bytes).unwrap();
-            assert!(golden.difference(&accepted).is_some(), "byte {index}");
-        }
-        fs::write(&path, text.clone() + "2 19 40400000\n").unwrap();
-        assert!(golden.difference(&accepted).unwrap().contains("goes on"));
-        fs::write(&path, &text[..text.len() - 16]).unwrap();
-        assert!(golden.difference(&accepted).is_some(), "cut short");
-    }
+    /// A reason that says nothing, or that is not one line.
+    #[error("--reason {reason:?}: one line that says why is needed")]
+    NoReason {
+        /// The reason.
+        reason: String,
+    },
+    /// Another process put other bytes there in the meantime.
+    #[error(
+        "{}: another run wrote other bytes for {case} in the meantime (sha256 {found}, expected \
+         {expected}); nothing was replaced, run verify again", path.display()
+    )]
+    Unequal {
+        /// The case.
+        case: String,
+        /// The file.
+        path: PathBuf,
+        /// What is there.
+        found: String,
+        /// What was there when this run looked.
+        expected: String,
+    },
+    /// A payload that has no place in the repository.
+    #[error("{case}: payload of {bytes} bytes, at most {PAYLOAD_BYTES_MAX}")]
+    TooLarge {
+        /// The case.
+        case: String,
+        /// Its size.
+        bytes: usize,
+    },
+    /// A golden that cannot be read.
+    #[error(transparent)]
+    Problem(#[from] Problem),
 }

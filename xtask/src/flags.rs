@@ -34,7 +34,7 @@ pub enum Command {
     Env(Env),
     /// Make or check the files below `fixtures`.
     Fixtures(Fixtures),
-    /// List goldens, or accept one by name.
+    /// List, show, compare, accept and reject goldens by name.
     Golden(Golden),
     /// Change each tensor of a model in turn and show how far the logits move.
     Sensitivity(Sensitivity),
@@ -351,8 +351,18 @@ pub struct Golden {
 
 #[derive(Debug, Subcommand)]
 pub enum GoldenCommand {
-    /// List accepted goldens and those that wait.
+    /// List every case and its reason, what waits, and files that belong to no case.
     List,
+    /// Print the golden of a case: the accepted one, or the one that waits if there is no other.
+    Show {
+        /// The case.
+        case: String,
+    },
+    /// Show what moved from the accepted golden of a case to the one that waits; exit code 1 if anything.
+    Diff {
+        /// The case.
+        case: String,
+    },
     /// Accept the golden that waits for one case.
     Accept {
         /// The case.
@@ -361,6 +371,13 @@ pub enum GoldenCommand {
         #[arg(long)]
         reason: String,
     },
+    /// Delete the golden that waits for one case.
+    Reject {
+        /// The case.
+        case: String,
+    },
+    /// Delete what waits for no case; name accepted files of no case (exit code 1), which stay.
+    Prune,
 }
 
 #[derive(Args, Debug)]

@@ -12,9 +12,9 @@ pub fn fixtures() -> PathBuf {
     root().join("fixtures")
 }
 
-/// The folder of accepted golden streams.
+/// The folder of accepted goldens.
 pub fn golden() -> PathBuf {
-    root().join("golden/streams")
+    root().join("golden")
 }
 
 /// Where new goldens wait.

@@ -35,7 +35,7 @@ use crate::check::{Check, Flaw, Lane, Outcome, Question, Tally};
 
 pub use determinism::{excluded_rate, runs_needed};
 pub use equivalence::Against;
-pub use goldens::{GOLDEN_CASES, GoldenCase, streams_of};
+pub use goldens::{GOLDEN_CASES, GoldenCase};
 pub use logprobs::{Rendering, VectorFile};
 pub use plant::{CANARIES, Canary, Fault};
 pub use production::{CpuEngine, PlantedEngine, Production, ReferenceEngine, Variant};
@@ -168,7 +168,7 @@ pub fn jobs<'a, P: Production>(setup: &'a Setup, production: &'a P, suite: Suite
         Suite::TensorEquivalence => equivalence::jobs(setup, production),
         Suite::Mtp => speculative::jobs(setup, production),
         Suite::Determinism => determinism::jobs(setup, production),
-        Suite::Goldens => goldens::jobs(setup),
+        Suite::Goldens => goldens::jobs(setup, production),
         Suite::Orders => orders::jobs(setup, production),
         Suite::LogprobVectors => logprobs::jobs(setup, production),
         Suite::Reference => reference(setup),
@@ -246,7 +246,7 @@ impl Setup {
     pub fn below(root: &Path, variant: Variant) -> Self {
         Self {
             fixtures: root.join("fixtures"),
-            golden: root.join("golden/streams"),
+            golden: root.join("golden"),
             pending: root.join("target/golden"),
             ground_truth: None,
             case: None,
