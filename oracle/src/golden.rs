@@ -12,9 +12,10 @@
 //! No environment variable is read here. A test reads every golden back with `insta` itself.
 //!
 //! Reading order: `text` (the snapshot), `tensors` (the payload), `store` (files, and who may write which),
-//! `diff` (what moved). Leaves running the engine to `suites::goldens`.
+//! `diff` (what moved), `spoil` (what must be seen). Leaves running the engine to `suites::goldens`.
 
 mod diff;
+mod spoil;
 mod store;
 mod tensors;
 mod text;
@@ -22,6 +23,7 @@ mod text;
 use std::path::PathBuf;
 
 pub use diff::{Difference, difference, ulp};
+pub use spoil::Spoiling;
 pub use store::{
     Accepted, Found, Leftover, Stored, accept, before, check_case, leave_pending, load, path,
     payload_path, present, prune, reject, survey,

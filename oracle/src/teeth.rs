@@ -3,9 +3,13 @@
 //! Promises: a fault is killed when a check of the suites turns red on it, by the same code that judges an
 //! engine without faults; a fault that no suite sees is a survivor, and survivors fail the run. Every
 //! suite has faults that it must see by itself. Cases are the small ones, so that all faults take
-//! seconds; what they leave out only the full suites see.
+//! seconds; what they leave out only the full suites see. Goldens are spoiled in a copy.
+
+use std::fs;
+use std::path::Path;
 
 use crate::check::{Check, Flaw, Outcome};
+use crate::golden::{self, Spoiling};
 use crate::planted::{Fault, Op, Slip, When};
 use crate::suites::{self, CpuEngine, PlantedEngine, Production, ReferenceEngine, Setup, Suite};
 
@@ -16,6 +20,8 @@ pub enum Plant {
     Engine(Fault),
     /// A fault of the comparator.
     Comparator(Flaw),
+    /// A spoiled golden.
+    Golden(Spoiling),
     /// The reference in place of the engine: both arms are the same code.
     SameArms,
     /// A list without cases.
@@ -52,6 +58,7 @@ impl Plant {
         must(Fault::Ulp(Op::Routed, When::EveryOther), Suite::Determinism);
         must(Fault::Ulp(Op::Attend, When::ThreeThreads), Suite::Determinism);
         must(Fault::Ulp(Op::Norm, When::Scalar), Suite::Determinism);
+        all.extend(Spoiling::ALL.map(|spoiling| (Self::Golden(spoiling), Some(Suite::Goldens))));
         all.push((Self::SameArms, Some(Suite::TensorEquivalence)));
         all.push((Self::NoCases, Some(Suite::Kernels)));
         all
@@ -63,6 +70,7 @@ impl Plant {
         match self {
             Self::Engine(fault) => fault.name(),
             Self::Comparator(flaw) => flaw.name().to_owned(),
+            Self::Golden(spoiling) => spoiling.name().to_owned(),
             Self::SameArms => "same-arms".to_owned(),
             Self::NoCases => "no-cases".to_owned(),
         }
@@ -91,6 +99,7 @@ pub fn bite(setup: &Setup, plant: Plant, must: Option<Suite>) -> Bite {
             setup.flaw = Some(flaw);
             look(&mut setup, &CpuEngine, must)
         }
+        Plant::Golden(spoiling) => spoiled(&setup, Some(spoiling)),
         Plant::SameArms => look(&mut setup, &ReferenceEngine, must),
         Plant::NoCases => {
             setup.case = Some("a case that does not exist".to_owned());
@@ -117,6 +126,46 @@ fn look<P: Production>(
         }
     }
     None
+}
+
+/// The case whose golden is spoiled, and the one that it changes places with.
+const SPOILED: [&str; 2] = ["trained-tiny/code", "trained-tiny/json"];
+
+/// What the checks of goldens see in a spoiled copy: all those that must, or it does not count. Without a
+/// spoiling, what they see in the copy itself, which should be nothing.
+#[must_use]
+pub fn spoiled(setup: &Setup, spoiling: Option<Spoiling>) -> Option<(Suite, String)> {
+    let folder = tempfile::tempdir().ok()?;
+    let (golden, pending) = (folder.path().join("golden"), folder.path().join("pending"));
+    copy(&setup.golden, &golden).ok()?;
+    let [case, other] = SPOILED;
+    if let Some(spoiling) = spoiling {
+        spoiling.spoil(&golden, case, other).ok()?;
+    }
+    let setup = Setup { golden, pending, ..setup.clone() };
+    let red = |case: &str| {
+        let setup = Setup { case: Some(format!("golden/{case}")), ..setup.clone() };
+        suites::first_red(&suites::jobs(&setup, &CpuEngine, Suite::Goldens))
+    };
+    let (by_files, by_case) = spoiling.map_or((false, false), Spoiling::seen);
+    let mut seen = None;
+    for (must, name) in [(by_files, "files"), (by_case, case)] {
+        match red(name) {
+            Some(check) => seen = seen.or(Some((Suite::Goldens, reason(&check)))),
+            None if must => return None,
+            None => {}
+        }
+    }
+    seen
+}
+
+fn copy(from: &Path, to: &Path) -> Result<(), Box<dyn std::error::Error>> {
+    for file in golden::present(from)? {
+        let target = to.join(&file);
+        fs::create_dir_all(target.parent().unwrap_or(to))?;
+        fs::copy(from.join(&file), target)?;
+    }
+    Ok(())
 }
 
 fn reason(check: &Check) -> String {

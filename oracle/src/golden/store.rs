@@ -203,7 +203,7 @@ fn replace(path: &Path, bytes: &[u8]) -> Result<(), GoldenError> {
 }
 
 /// Puts a golden in its place if `expected` is what is there; returns whether it was there already.
-fn publish(
+pub(super) fn publish(
     folder: &Path,
     golden: &Golden,
     note: &Note,
