@@ -97,7 +97,7 @@ pub fn rows(inputs: Inputs, seed: u64, tokens: Range<usize>, width: usize) -> Ro
         for (index, value) in out.row_mut(place).iter_mut().enumerate() {
             *value = source.value();
             if inputs == Inputs::Exact && index % 32 == 5 {
-                *value = if source.word() % 2 == 0 { 127.0 } else { -127.0 };
+                *value = if source.word().is_multiple_of(2) { 127.0 } else { -127.0 };
             }
         }
     }
