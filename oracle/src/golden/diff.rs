@@ -117,25 +117,33 @@ pub fn difference(golden: &Golden, ours: &Golden) -> Difference {
 }
 
 fn taps(golden: &Golden, ours: &Golden) -> Vec<String> {
-    let mut lines = Vec::new();
     let named =
         |tap: &super::TapDigest| ours.taps.iter().find(|other| other.name == tap.name).cloned();
     let moved: Vec<_> = golden.taps.iter().filter(|tap| named(tap).as_ref() != Some(tap)).collect();
-    if let Some(first) = moved.first() {
-        let now = named(first).map_or("not there".to_owned(), |tap| tap.sha256);
-        let (count, of) = (moved.len(), golden.taps.len());
-        lines.push(format!(
-            "first that moved: {}: golden {}, now {now}; {count} of {of} moved",
-            first.name, first.sha256
-        ));
-    }
-    for tap in ours.taps.iter().filter(|tap| golden.taps.iter().all(|g| g.name != tap.name)) {
-        lines.push(format!("{}: not in the golden", tap.name));
-    }
+    let ids = |golden: &Golden| golden.steps.iter().map(|step| step.id).collect::<Vec<_>>();
+    let other_tokens = ids(golden) != ids(ours);
+    let mut lines = Vec::new();
     // The order of the model, not that of the names.
     for tap in &golden.taps {
         let [a, b] = [golden, ours].map(|golden| golden.tensors.get(&tap.name));
         lines.extend(tensor(a, b));
+    }
+    if let Some(first) = moved.first() {
+        let now = named(first).map_or("not there".to_owned(), |tap| tap.sha256);
+        let (count, of) = (moved.len(), golden.taps.len());
+        let line = format!(
+            "first that moved: {}: golden {}, now {now}; {count} of {of} moved",
+            first.name, first.sha256
+        );
+        // Digests go over the steps too, so after other tokens all of them move.
+        if other_tokens {
+            lines.push(format!("{line}; the steps ran other tokens"));
+        } else {
+            lines.insert(0, line);
+        }
+    }
+    for tap in ours.taps.iter().filter(|tap| golden.taps.iter().all(|g| g.name != tap.name)) {
+        lines.push(format!("{}: not in the golden", tap.name));
     }
     lines
 }

@@ -187,7 +187,8 @@ fn compare<P: Production>(
     Ok(tally.finish(question))
 }
 
-/// Leaves a golden to wait, unless something was planted or bits depend on arrival; says so if it cannot.
+/// Leaves a golden to wait, unless something was planted or bits depend on arrival; says where to read on,
+/// or that it cannot.
 fn leave(
     setup: &Setup,
     golden: &Golden,
@@ -198,7 +199,10 @@ fn leave(
     if planted || setup.variant.combine != Combine::Ordered {
         return None;
     }
-    golden::leave_pending(&setup.pending, golden, replaces, waited).err().map(text)
+    Some(match golden::leave_pending(&setup.pending, golden, replaces, waited) {
+        Ok(()) => format!("all of it: cargo xtask golden diff {}", golden.case),
+        Err(error) => text(error),
+    })
 }
 
 /// A golden and what was computed for it.
